@@ -1,1 +1,20 @@
-//! x
+//! Few-step image diffusion: networks, samplers, training and the oracle laboratory.
+//!
+//! `crossfade-math` says what the paper says; this crate is how a machine does it. Only `engine`, `nn`, `loss`,
+//! `train` and `checkpoint` name the tensor engine; everything else works on numbers, images or the
+//! [`crossfade_math::Field`] trait.
+
+pub use crossfade_math as math;
+
+pub mod augment;
+pub mod convert;
+pub mod data;
+pub mod engine;
+pub mod error;
+pub mod lab;
+pub mod loss;
+pub mod nn;
+pub mod rng;
+pub mod sample;
+
+pub use error::{Error, Result};

@@ -1,0 +1,1 @@
+//! The augmentation pipe of SPEC §2.6 on host images.

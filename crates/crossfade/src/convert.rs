@@ -1,0 +1,1 @@
+//! Reading reference checkpoints without executing anything.

@@ -1,0 +1,1 @@
+//! Image sets behind one trait, and the registry.

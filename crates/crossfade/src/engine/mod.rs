@@ -1,0 +1,1 @@
+//! THE engine vocabulary: devices, tensors from and to the host.

@@ -1,0 +1,54 @@
+//! The library's one error type. What a user can cause is an `Err` that names the path, key or shape and says what to do.
+use std::path::{Path, PathBuf};
+
+/// Anything a user can cause.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file or directory could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file concerned.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file is not what it should be: damaged, foreign, too large or hostile.
+    #[error("{path}: {message}")]
+    File {
+        /// The file concerned.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// A request that cannot be fulfilled: a bad option, an unknown name, values that contradict each other.
+    #[error("{0}")]
+    Request(String),
+    /// All problems of a configuration, one a line.
+    #[error("{}", .0.join("\n"))]
+    Config(Vec<String>),
+    /// The run itself failed: a loss that is no number, a device that gave up.
+    #[error("{0}")]
+    Run(String),
+}
+
+/// `Result` with this crate's error.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An I/O error with the path it happened at; use as `.map_err(Error::io(path))`.
+    pub fn io(path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.as_ref().to_path_buf();
+        move |source| Self::Io { path, source }
+    }
+
+    /// A file that is not what it should be.
+    pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
+        Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
+    }
+
+    /// A request that cannot be fulfilled.
+    pub fn request(message: impl Into<String>) -> Self {
+        Self::Request(message.into())
+    }
+}
