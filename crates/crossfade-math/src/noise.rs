@@ -32,6 +32,14 @@ impl NoiseScale {
         }
     }
 
+    /// dσ_t²/dt, the squared diffusion coefficient.
+    pub fn variance_slope(self, t: f64) -> f64 {
+        match self {
+            Self::Sqrt => 1.0,
+            Self::Linear => 2.0 * t,
+        }
+    }
+
     /// The time at which the noise has deviation `sigma`.
     pub fn time(self, sigma: f64) -> f64 {
         match self {

@@ -9,9 +9,9 @@ pub fn reference_heun<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, h
     let full = (times[0] - times[1]) * (1.0 - 1e-9);
     // dx/d(−t) = −h(phi) − (dσ²/dt)/σ eps; ½ of the noise term's weight would be the probability flow.
     let drift = |e: &Estimate<F>, t: f64| {
-        let slope = 2.0 * process.noise.sigma(t) * derivative(|t| process.noise.sigma(t), t);
         let h = process.attenuation.h(&e.phi, &t.into());
-        F::lincomb(&[((-1.0).into(), &h), ((-slope / process.noise.sigma(t)).into(), &e.eps)])
+        let c_eps = -process.noise.variance_slope(t) / process.noise.sigma(t);
+        F::lincomb(&[((-1.0).into(), &h), (c_eps.into(), &e.eps)])
     };
     for (step, t, s) in steps(times) {
         let e = problem.estimate(&x, t)?;
@@ -29,10 +29,4 @@ pub fn reference_heun<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, h
         x = F::lincomb(&terms);
     }
     Ok(x)
-}
-
-/// dσ/dt: √t and t are the only scales, and a step this small is exact to 1e-10 for both.
-fn derivative(f: impl Fn(f64) -> f64, t: f64) -> f64 {
-    let d = 1e-5 * t;
-    (f(t + d) - f(t - d)) / (2.0 * d)
 }
