@@ -138,9 +138,11 @@ impl Applied {
 /// How far an image is continued by reflection before it is warped; beyond that it is zero.
 ///
 /// Both choices give the same picture up to rounding, except within three pixels of its border, and there only if the
-/// warp shrinks or rotates: the filter then reaches past the margin, into zeros or into more reflection, whichever the
-/// other images of a batch have asked for. (A margin is at most the size − 1. Where that cuts an image's own margin, it
-/// cuts the batch's as well, so both see the same zeros.)
+/// warp shrinks or rotates: the filter's last taps then reach past the margin, into zeros or into more reflection,
+/// whichever the other images of a batch have asked for. On pixels in [−1, 1] that is less than 2e-4, or 1e-2 for a
+/// scaling at four standard deviations. (A margin is at most the size − 1. Where that cuts an image's own margin, it
+/// cuts the batch's as well, so both see the same zeros. Images under seven pixels are cut even without a warp; there
+/// `Batch` changes their border and `Image` does not.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Margin {
     /// As far as this image needs: what the reference does for a batch of one. An image never depends on its batch,
