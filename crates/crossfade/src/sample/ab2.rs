@@ -16,7 +16,11 @@ pub fn ab2<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, hooks: &mut 
 
 /// The first-order step plus AB2's correction: ΔH(phi_n) + c_t [h(phi_n) − h(phi_{n−1})] + c_σ (eps_n − eps_{n−1}).
 pub fn extrapolated<F: Field>(
-    problem: &Problem<F>, e: &Estimate<F>, before: Option<&(f64, Estimate<F>)>, t: f64, s: f64,
+    problem: &Problem<F>,
+    e: &Estimate<F>,
+    before: Option<&(f64, Estimate<F>)>,
+    t: f64,
+    s: f64,
 ) -> F {
     let x = problem.first_order(e, t, s);
     let Some((t0, e0)) = before else { return x };

@@ -16,7 +16,12 @@ pub fn alg2_second<F: Field>(problem: &Problem<F>, times: &[f64], x: F, hooks: &
 }
 
 fn multistep<F: Field>(
-    problem: &Problem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>, eta: f64, J1: impl Fn(f64, f64) -> f64,
+    problem: &Problem<F>,
+    times: &[f64],
+    mut x: F,
+    hooks: &mut Hooks<F>,
+    eta: f64,
+    slope_weight: impl Fn(f64, f64) -> f64,
 ) -> Result<F> {
     let mut before: Option<(f64, F)> = None;
     for (step, t, s) in steps(times) {
@@ -25,7 +30,7 @@ fn multistep<F: Field>(
         let z = (s > 0.0 && eta > 0.0).then(|| (hooks.noise)(step));
         x = problem.process.ddim(&e.anchor, &e.phi, &e.eps, z.as_ref(), eta, t, s);
         if let Some((t0, m0)) = &before {
-            let c = J1(t, s) / (t - t0);
+            let c = slope_weight(t, s) / (t - t0);
             x = F::lincomb(&[(1.0.into(), &x), (c.into(), &e.x0), ((-c).into(), m0)]);
         }
         before = Some((t, e.x0));

@@ -118,7 +118,7 @@ macro_rules! registry {
                 match self { $(Self::$Name => $order),* }
             }
 
-            /// Network evaluations a step.
+            /// Network evaluations a step, at most.
             pub fn evaluations_per_step(self) -> usize {
                 match self { $(Self::$Name => $per_step),* }
             }
@@ -177,7 +177,11 @@ impl Sampler {
 
 /// DDIM with any η in [0, 1]; the registered samplers cover 0, ½ and (as Alg. 2) 1.
 pub fn ddim_eta<F: Field>(
-    problem: &Problem<F>, times: &[f64], x: F, hooks: &mut Hooks<F>, eta: f64,
+    problem: &Problem<F>,
+    times: &[f64],
+    x: F,
+    hooks: &mut Hooks<F>,
+    eta: f64,
 ) -> Result<Sampled<F>> {
     check_times(times)?;
     problem.evaluations.set(0);
