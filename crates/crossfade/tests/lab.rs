@@ -61,7 +61,7 @@ fn every_sampler_reaches_the_data_under_every_attenuation() {
                 // attenuations leave a bias of their own.
                 let bound = if attenuation == Attenuation::Sine { 0.06 } else { 0.03 };
                 assert!(last.w2 < bound, "{noise:?}\n{report}");
-                assert_eq!(last.evaluations, 64 / curve.sampler.evaluations_per_step() * curve.sampler.evaluations_per_step());
+                assert!(last.evaluations <= 64 && last.evaluations >= last.steps, "{report}");
             }
         }
     }
