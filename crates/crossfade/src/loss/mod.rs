@@ -1,0 +1,4 @@
+//! The training objective.
+mod objective;
+
+pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduction};

@@ -1,0 +1,108 @@
+//! What is minimised: the options of the training loss, ours and the reference's (§2.1–2.4).
+use crossfade_math::{LossNorm, Weighting};
+use serde::{Deserialize, Serialize};
+
+/// How errors over C, H and W become one number a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reduction {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// Their sum, as the reference does; gradients are then clipped practically always.
+    Sum,
+}
+
+/// The training objective.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Objective {
+    /// λ(t) of the two heads; `adaptive` is a plain mean square of the raw outputs, without divisions.
+    pub weighting: Weighting,
+    /// How an error is measured.
+    pub norm: LossNorm,
+    /// How squared errors are reduced.
+    pub reduction: Reduction,
+    /// How absolute errors are reduced; the reference's pixel class takes their mean beside a sum of squares.
+    pub l1_reduction: Reduction,
+    /// Training times are uniform in [t_min, 1].
+    pub t_min: f64,
+    /// The reference's extra term on the estimate of x_0; none in the paper.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auxiliary: Option<Auxiliary>,
+}
+
+impl Default for Objective {
+    fn default() -> Self {
+        Self {
+            weighting: Weighting::Adaptive,
+            norm: LossNorm::L2,
+            reduction: Reduction::Mean,
+            l1_reduction: Reduction::Mean,
+            t_min: 1e-4,
+            auxiliary: None,
+        }
+    }
+}
+
+/// The reference's auxiliary term: weight(t) · distance(x̂_0, x_0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Auxiliary {
+    /// Which estimate of x_0 enters.
+    pub estimate: AuxEstimate,
+    /// Absolute differences and how they are reduced; none to leave them out.
+    #[serde(default)]
+    pub l1: Option<Reduction>,
+    /// Its weight over time.
+    pub weight: AuxWeight,
+    /// How weights and distances of a batch meet.
+    #[serde(default)]
+    pub pairing: Pairing,
+}
+
+/// An estimate of x_0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AuxEstimate {
+    /// −H_1(phi).
+    Phi,
+    /// x_t − H_t(phi) − σ_t eps.
+    Heads,
+}
+
+/// A weight over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AuxWeight {
+    /// −½ ln t.
+    HalfLog,
+    /// 1 − t.
+    Linear,
+    /// (1 − t)².
+    Square,
+}
+
+impl AuxWeight {
+    /// The weight at t.
+    pub fn at(self, t: f64) -> f64 {
+        match self {
+            Self::HalfLog => -0.5 * t.ln(),
+            Self::Linear => 1.0 - t,
+            Self::Square => (1.0 - t).powi(2),
+        }
+    }
+}
+
+/// How weights and distances of a batch are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pairing {
+    /// Each sample's own weight: mean(w·L), what was meant.
+    #[default]
+    PerSample,
+    /// mean(w)·mean(L): the older release's broadcast of (B) with (B, 1).
+    Mixed,
+    /// B·mean(w)·mean(L): the same slip under a sum, in the current release.
+    MixedSum,
+}
