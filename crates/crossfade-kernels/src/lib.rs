@@ -1,1 +1,15 @@
-//! x
+//! The loops that carry the weight of training: slices in, slices out, no tensor engine.
+//!
+//! Every function gives the same bits for any number of threads: work is cut into chunks of a fixed size, and what the
+//! chunks yield is combined in order. Threads are those of the current rayon pool.
+
+pub mod adamw;
+pub mod flush;
+pub mod reduce;
+
+pub use adamw::{AdamW, adamw_step, ema_update};
+pub use flush::flush_subnormals;
+pub use reduce::{all_finite, sum_sq};
+
+/// Elements a thread takes at a time: 64 KiB an array, large against the cost of handing it out.
+const CHUNK: usize = 1 << 14;

@@ -14,6 +14,7 @@ pub mod error;
 pub mod lab;
 pub mod loss;
 pub mod nn;
+pub mod plot;
 pub mod rng;
 pub mod sample;
 

@@ -1,1 +1,152 @@
-//! The oracle laboratory.
+//! The oracle laboratory: every sampler against exact denoisers, so that an order of convergence is measured, not claimed.
+//!
+//! For Gaussian mixtures the best network is known in closed form ([`Oracle`]). A deterministic sampler is compared point by
+//! point with the solution of its own differential equation from the same noise; every sampler is compared with the data's
+//! distribution by the sliced W2 distance.
+mod measure;
+mod mixture;
+mod oracle;
+mod points;
+mod report;
+
+pub use measure::{median, rms, sliced_w2, slopes};
+pub use mixture::{Mixture, normals};
+pub use oracle::Oracle;
+pub use points::Points;
+pub use report::{Cell, Curve, LabReport};
+
+use crate::error::{Error, Result};
+use crate::sample::{Hooks, Predict, Problem, Sampler};
+use crossfade_math::{Attenuation, Draw, Grid, GridKind, NoiseScale, Process};
+
+/// What the laboratory runs.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct LabConfig {
+    /// Coordinates of a point.
+    pub dim: usize,
+    /// Components of the mixture; 1 for a single Gaussian.
+    pub components: usize,
+    /// Deviation of a component.
+    pub std: f64,
+    /// Points a run.
+    pub samples: usize,
+    /// Seed of the mixture, the noise and the data.
+    pub seed: u64,
+    /// Attenuations to compare.
+    pub attenuations: Vec<Attenuation>,
+    /// The noise scale.
+    pub noise: NoiseScale,
+    /// Samplers to compare.
+    pub samplers: Vec<Sampler>,
+    /// Grids to compare.
+    pub grids: Vec<GridKind>,
+    /// Numbers of evaluations, ascending.
+    pub evaluations: Vec<usize>,
+}
+
+impl Default for LabConfig {
+    fn default() -> Self {
+        Self {
+            dim: 8,
+            components: 6,
+            std: 0.2,
+            samples: 1000,
+            seed: 0,
+            attenuations: vec![Attenuation::Constant],
+            noise: NoiseScale::Sqrt,
+            samplers: Sampler::ALL.to_vec(),
+            grids: vec![GridKind::UniformSqrt, GridKind::UniformT, GridKind::Reference { sigma_min: 0.01 }],
+            evaluations: vec![5, 10, 20, 40, 80, 160, 320],
+        }
+    }
+}
+
+/// Steps of the reference solution: the predictor–corrector's error is then about 1e-9.
+const REFERENCE_STEPS: usize = 1500;
+
+impl LabConfig {
+    /// All problems of the configuration.
+    fn check(&self) -> Result<()> {
+        let mut problems = vec![];
+        for (bad, what) in [
+            (self.dim == 0 || self.dim > 64, "dim must be 1 to 64"),
+            (self.components == 0 || self.components > 64, "components must be 1 to 64"),
+            (!(1e-4..=10.0).contains(&self.std), "std must be 0.0001 to 10"),
+            (self.samples < 2 || self.samples > 10_000_000, "samples must be 2 to 10,000,000"),
+            (self.evaluations.iter().any(|&n| n == 0 || n > 100_000), "evaluations must be 1 to 100,000"),
+            (!self.evaluations.windows(2).all(|w| w[0] < w[1]), "evaluations must ascend"),
+            (self.evaluations.is_empty(), "at least one number of evaluations is needed"),
+        ] {
+            if bad {
+                problems.push(what.to_string());
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(Error::Config(problems)) }
+    }
+
+    /// The data.
+    pub fn mixture(&self) -> Mixture {
+        match self.components {
+            1 => Mixture::gaussian(self.dim, self.std),
+            n => Mixture::random(self.dim, n, self.std, 1.0, self.seed),
+        }
+    }
+
+    /// The process of one attenuation, with the draws that training uses.
+    fn process(&self, attenuation: Attenuation) -> Process {
+        Process { attenuation, noise: self.noise, draw: Draw::Clamped }
+    }
+}
+
+/// Runs everything; `progress` hears (done, all) after each curve.
+pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result<LabReport> {
+    config.check()?;
+    let mixture = config.mixture();
+    let start = normals(config.dim, config.samples, config.seed, 0);
+    let data = mixture.sample(config.samples, config.seed + 1);
+    let floor = sliced_w2(&data, &mixture.sample(config.samples, config.seed + 2));
+    let all = config.attenuations.len() * config.samplers.len() * config.grids.len();
+    let mut curves = vec![];
+    for &attenuation in &config.attenuations {
+        let process = config.process(attenuation);
+        let oracle = Oracle::new(mixture.clone(), process);
+        let exact =
+            solve(&oracle, process, Sampler::PredictorCorrector, &GridKind::UniformSqrt, REFERENCE_STEPS, &start, 0)?;
+        for &sampler in &config.samplers {
+            for grid in &config.grids {
+                let mut cells = vec![];
+                for &n in &config.evaluations {
+                    let steps = (n / sampler.evaluations_per_step()).max(1);
+                    let sampled = solve(&oracle, process, sampler, grid, steps, &start, config.seed + 3)?;
+                    let deterministic = !sampler.is_stochastic();
+                    cells.push(Cell {
+                        steps,
+                        evaluations: sampled.nfe,
+                        rms: deterministic.then(|| rms(&sampled.x0, &exact.x0)),
+                        median: deterministic.then(|| median(&sampled.x0, &exact.x0)),
+                        w2: sliced_w2(&sampled.x0, &data),
+                    });
+                }
+                curves.push(Curve::new(attenuation, sampler, grid.name(), cells));
+                progress(curves.len(), all);
+            }
+        }
+    }
+    Ok(LabReport { config: config.clone(), floor, curves })
+}
+
+/// One run from `start`.
+fn solve(
+    oracle: &dyn Predict<Points>,
+    process: Process,
+    sampler: Sampler,
+    grid: &GridKind,
+    steps: usize,
+    start: &Points,
+    seed: u64,
+) -> Result<crate::sample::Sampled<Points>> {
+    let times = Grid { kind: grid.clone(), final_t: None }.times(steps).map_err(Error::Request)?;
+    let mut hooks =
+        Hooks { noise: &mut |step| normals(start.dim, start.count(), seed, 1 + step as u64), observe: &mut |_| () };
+    sampler.run(&Problem::new(oracle, process), &times, start.clone(), &mut hooks)
+}

@@ -1,0 +1,117 @@
+//! How the two heads become one estimate (§10.3).
+use crate::{Attenuation, AttenuationFn, Coef, Field, Process};
+use serde::{Deserialize, Serialize};
+
+/// The estimate x̂_0 = w x̂_0^φ + (1−w) x̂_0^ε and what follows from it.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Blend {
+    /// Each head as it is, the paper's Alg. 2.
+    #[default]
+    Heads,
+    /// w = 1: the φ head alone.
+    Phi,
+    /// w = 0: the ε head alone (at t = 1, where it says nothing, the φ head).
+    Eps,
+    /// w = t with the ε head kept as it is: the reference's "corrected C".
+    Reference,
+    /// w = ½: optimal when both heads err equally.
+    Average,
+    /// w(t) measured on held-out samples, values at the centres of equal bins in √t.
+    Table(Vec<f64>),
+}
+
+/// What a sampler steps with.
+#[derive(Clone, Debug)]
+pub struct Estimate<F> {
+    /// The estimate of x_0.
+    pub x0: F,
+    /// phi, with its last part consistent with `x0` if the heads were blended.
+    pub phi: Vec<F>,
+    /// eps.
+    pub eps: F,
+    /// x_t − H_t(phi) − σ_t eps: where a step starts from. Equal to `x0` but for the reference's rule.
+    pub anchor: F,
+}
+
+impl Blend {
+    /// The blends that need no data, for tests and help texts.
+    pub const ALL: [Self; 5] = [Self::Heads, Self::Phi, Self::Eps, Self::Reference, Self::Average];
+
+    /// The name used in configurations.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Heads => "heads",
+            Self::Phi => "phi",
+            Self::Eps => "eps",
+            Self::Reference => "reference",
+            Self::Average => "average",
+            Self::Table(_) => "table",
+        }
+    }
+
+    /// w(t).
+    fn weight(&self, t: f64) -> f64 {
+        match self {
+            Self::Phi => 1.0,
+            Self::Eps => 0.0,
+            Self::Heads | Self::Reference => t,
+            Self::Average => 0.5,
+            Self::Table(w) if w.is_empty() => 0.5,
+            Self::Table(w) => {
+                let place = (t.sqrt() * w.len() as f64 - 0.5).clamp(0.0, (w.len() - 1) as f64);
+                let (low, part) = (place.floor() as usize, place.fract());
+                w[low] * (1.0 - part) + w[(low + 1).min(w.len() - 1)] * part
+            }
+        }
+    }
+
+    /// The estimate at (x_t, t) from both heads; `clip` limits x̂_0 to ±clip.
+    pub fn estimate<F: Field>(
+        &self,
+        process: &Process,
+        x_t: &F,
+        phi_hat: &[F],
+        eps_hat: &F,
+        t: f64,
+        clip: Option<f64>,
+    ) -> Estimate<F> {
+        let clipped = |x: F| clip.map_or_else(|| x.clone(), |c| x.clamp(-c, c));
+        let attenuation: &Attenuation = &process.attenuation;
+        let resolve = |x0: &F| attenuation.solve(x0, &drawn(process, phi_hat));
+        let (from_phi, native) = process.x0_estimates(x_t, phi_hat, eps_hat, t);
+        match self {
+            Self::Heads => {
+                let x0 = clipped(native);
+                Estimate { anchor: x0.clone(), x0, phi: phi_hat.to_vec(), eps: eps_hat.clone() }
+            }
+            Self::Reference => {
+                let x0 = clipped(native);
+                let phi = resolve(&x0);
+                let (_, anchor) = process.x0_estimates(x_t, &phi, eps_hat, t);
+                Estimate { x0, phi, eps: eps_hat.clone(), anchor }
+            }
+            _ => {
+                // native = t x̂_0^φ + (1−t) x̂_0^ε; at t = 1 the ε head carries nothing of x_0.
+                let w = if 1.0 - t < 1e-9 { 1.0 } else { self.weight(t) };
+                let blended = if w == 1.0 {
+                    from_phi
+                } else {
+                    let k = (1.0 - w) / (1.0 - t);
+                    F::lincomb(&[((w - k * t).into(), &from_phi), (k.into(), &native)])
+                };
+                let x0 = clipped(blended);
+                let phi = resolve(&x0);
+                let mean = attenuation.mean(&x0, &phi, &Coef::from(t));
+                let k = 1.0 / process.noise.sigma(t);
+                let eps = F::lincomb(&[(k.into(), x_t), ((-k).into(), &mean)]);
+                Estimate { anchor: x0.clone(), x0, phi, eps }
+            }
+        }
+    }
+}
+
+/// The predicted drawn parts, limited as the true ones are.
+fn drawn<F: Field>(process: &Process, phi_hat: &[F]) -> Vec<F> {
+    phi_hat[..process.drawn_parts()].iter().map(|a| process.draw.apply(a)).collect()
+}

@@ -1,0 +1,50 @@
+//! How fast the noise rises.
+use serde::{Deserialize, Serialize};
+
+/// σ_t: the standard deviation of the noise in x_t.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoiseScale {
+    /// σ_t = √t, the paper's.
+    #[default]
+    Sqrt,
+    /// σ_t = t, the reference's "const2": rectified flow when the attenuation is constant (§1.5).
+    Linear,
+}
+
+impl NoiseScale {
+    /// Every scale, for tests and help texts.
+    pub const ALL: [Self; 2] = [Self::Sqrt, Self::Linear];
+
+    /// σ_t.
+    pub fn sigma(self, t: f64) -> f64 {
+        match self {
+            Self::Sqrt => t.sqrt(),
+            Self::Linear => t,
+        }
+    }
+
+    /// σ_t².
+    pub fn variance(self, t: f64) -> f64 {
+        match self {
+            Self::Sqrt => t,
+            Self::Linear => t * t,
+        }
+    }
+
+    /// dσ_t²/dt, the squared diffusion coefficient.
+    pub fn variance_slope(self, t: f64) -> f64 {
+        match self {
+            Self::Sqrt => 1.0,
+            Self::Linear => 2.0 * t,
+        }
+    }
+
+    /// The time at which the noise has deviation `sigma`.
+    pub fn time(self, sigma: f64) -> f64 {
+        match self {
+            Self::Sqrt => sigma * sigma,
+            Self::Linear => sigma,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Preconditioning: head = c_skip·x_t + c_out·F(c_in·x_t, c_noise) (§4.1).
+use crate::{Attenuation, AttenuationFn, Process};
+use serde::{Deserialize, Serialize};
+
+/// Which scalings surround the network.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Precond {
+    /// Unit-variance input and raw targets for data of deviation `sigma_data`: c_skip = cov(target, x_t)/var(x_t).
+    Optimal {
+        /// Standard deviation of the data; the reference uses 1.
+        #[serde(default = "one")]
+        sigma_data: f64,
+    },
+    /// The scalings of constant attenuation for every part of phi, as the reference's linear attenuation needs.
+    Repeated,
+    /// The older release: right for neither variance, kept for its weights.
+    OlderRelease,
+    /// The conditional nets: as the older release, without c_in.
+    Conditional,
+    /// DiffusionEdge: c_noise = ln(t)/4, and a φ head that tends to +x_t at t = 0.
+    DiffusionEdge,
+    /// No scalings: the raw heads.
+    None,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl Default for Precond {
+    fn default() -> Self {
+        Self::Optimal { sigma_data: 1.0 }
+    }
+}
+
+/// c_skip and c_out of one output.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scaling {
+    /// c_skip.
+    pub skip: f64,
+    /// c_out.
+    pub out: f64,
+}
+
+/// All scalings at one time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scalings {
+    /// Multiplies x_t before the network.
+    pub c_in: f64,
+    /// The time as the network sees it.
+    pub c_noise: f64,
+    /// For each part of phi.
+    pub phi: Vec<Scaling>,
+    /// For eps.
+    pub eps: Scaling,
+}
+
+impl Precond {
+    /// The parameter-free kinds and σ_data = 1, for tests and help texts.
+    pub const ALL: [Self; 6] = [
+        Self::Optimal { sigma_data: 1.0 },
+        Self::Repeated,
+        Self::OlderRelease,
+        Self::Conditional,
+        Self::DiffusionEdge,
+        Self::None,
+    ];
+
+    /// The scalings at time t in (0, 1].
+    pub fn scalings(&self, process: &Process, t: f64) -> Scalings {
+        let parts = process.attenuation.parts();
+        let all = |c_in: f64, c_noise: f64, phi: (f64, f64), eps: (f64, f64)| Scalings {
+            c_in,
+            c_noise,
+            phi: vec![Scaling { skip: phi.0, out: phi.1 }; parts],
+            eps: Scaling { skip: eps.0, out: eps.1 },
+        };
+        let older =
+            |c_in: f64| all(c_in, t.ln(), (t - 1.0, t / (1.0 + t).sqrt()), (t.sqrt(), ((1.0 - t) / (1.0 + t)).sqrt()));
+        match *self {
+            Self::Optimal { sigma_data } => optimal(process, sigma_data, t),
+            Self::Repeated => {
+                let constant = optimal(&Process { attenuation: Attenuation::Constant, ..*process }, 1.0, t);
+                Scalings { phi: vec![constant.phi[0]; parts], ..constant }
+            }
+            Self::OlderRelease => older(1.0 / (1.0 + t).sqrt()),
+            Self::Conditional => older(1.0),
+            Self::DiffusionEdge => {
+                let norm = (t * t + 1.0).sqrt();
+                all(1.0, t.ln() / 4.0, (1.0 - t, t / norm), (t.sqrt(), (1.0 - t).sqrt() / norm))
+            }
+            Self::None => all(1.0, t.ln(), (0.0, 1.0), (0.0, 1.0)),
+        }
+    }
+}
+
+/// c_in = 1/√D with D = var(x_t); c_skip = cov/D; c_out² = var − cov²/D (§1.3, §4.1).
+fn optimal(process: &Process, sigma_data: f64, t: f64) -> Scalings {
+    let moments = process.attenuation.moments(sigma_data, process.draw, t);
+    let (sigma, variance) = (process.noise.sigma(t), process.noise.variance(t));
+    let D = moments.signal + variance;
+    Scalings {
+        c_in: 1.0 / D.sqrt(),
+        c_noise: t.ln(),
+        phi: (moments.phi.iter())
+            .map(|m| {
+                // var·D − cov², written so that nothing cancels where phi and the signal are proportional.
+                let unexplained = m.var * variance + (m.var * moments.signal - m.cov * m.cov).max(0.0);
+                Scaling { skip: m.cov / D, out: (unexplained / D).sqrt() }
+            })
+            .collect(),
+        eps: Scaling { skip: sigma / D, out: (moments.signal / D).sqrt() },
+    }
+}

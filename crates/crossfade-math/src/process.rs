@@ -1,0 +1,120 @@
+//! The forward process and the bridge back (§1.1): everything that follows from an attenuation and a noise scale.
+use crate::quadrature::{Node, clamped_normal_nodes, normal_nodes};
+use crate::{Attenuation, AttenuationFn, Coef, Field, NoiseScale};
+use serde::{Deserialize, Serialize};
+
+/// How the drawn parts of phi are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Draw {
+    /// N(0, 1) limited to [−1, 1]: the reference's choice, which keeps e^a small.
+    #[default]
+    Clamped,
+    /// N(0, 1), as the paper says.
+    Normal,
+}
+
+impl Draw {
+    /// Turns standard normals into drawn parts.
+    pub fn apply<F: Field>(self, z: &F) -> F {
+        match self {
+            Self::Clamped => z.clamp(-1.0, 1.0),
+            Self::Normal => z.clone(),
+        }
+    }
+
+    /// Variance of a drawn part: 1, or 1 − 2 φ(1) = 0.5161 when clamped.
+    pub fn variance(self) -> f64 {
+        match self {
+            // E[min(z², 1)] = 1 − 2 φ(1) with φ the normal density; here φ(1) = e^{−1/2}/√(2π).
+            Self::Clamped => 1.0 - 2.0 * (-0.5f64).exp() / std::f64::consts::TAU.sqrt(),
+            Self::Normal => 1.0,
+        }
+    }
+
+    /// The law as weighted nodes.
+    pub fn nodes(self, n: usize) -> Vec<Node> {
+        match self {
+            Self::Clamped => clamped_normal_nodes(n),
+            Self::Normal => normal_nodes(n),
+        }
+    }
+}
+
+/// x_t = x_0 + H_t(phi) + σ_t eps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Process {
+    /// How the picture fades.
+    pub attenuation: Attenuation,
+    /// How the noise rises.
+    pub noise: NoiseScale,
+    /// How the drawn parts of phi are drawn.
+    pub draw: Draw,
+}
+
+impl Process {
+    /// A process with clamped draws.
+    pub fn new(attenuation: Attenuation, noise: NoiseScale) -> Self {
+        Self { attenuation, noise, draw: Draw::default() }
+    }
+
+    /// How many parts of phi are drawn.
+    pub fn drawn_parts(&self) -> usize {
+        self.attenuation.parts() - 1
+    }
+
+    /// phi for x_0 from standard normals, one for each drawn part.
+    pub fn phi<F: Field>(&self, x0: &F, normals: &[F]) -> Vec<F> {
+        let drawn: Vec<F> = normals.iter().map(|z| self.draw.apply(z)).collect();
+        self.attenuation.solve(x0, &drawn)
+    }
+
+    /// Forward marginal: x_t = x_0 + H_t(phi) + σ_t eps (Eq. 5).
+    pub fn x_t<F: Field>(&self, x0: &F, phi: &[F], eps: &F, t: &Coef) -> F {
+        let mean = self.attenuation.mean(x0, phi, t);
+        F::lincomb(&[(1.0.into(), &mean), (t.map(|t| self.noise.sigma(t)), eps)])
+    }
+
+    /// σ̃ of q(x_s | x_t, x_0): σ_s √(σ_t² − σ_s²)/σ_t (Eq. 9); √(s' (t−s')/t) for σ = √t.
+    pub fn sigma_tilde(&self, t: f64, s: f64) -> f64 {
+        let (var_t, var_s) = (self.noise.variance(t), self.noise.variance(s));
+        (var_s * (var_t - var_s).max(0.0) / var_t).sqrt()
+    }
+
+    /// ũ = x_t + H_s − H_t − (σ_t² − σ_s²)/σ_t eps, the mean of q(x_s | x_t, x_0) for any s < t (Eq. 9).
+    pub fn u_tilde<F: Field>(&self, x_t: &F, phi: &[F], eps: &F, t: f64, s: f64) -> F {
+        let (H_t, H_s) = (self.H(phi, t), self.H(phi, s));
+        let (var_t, var_s) = (self.noise.variance(t), self.noise.variance(s));
+        F::lincomb(&[
+            (1.0.into(), x_t),
+            (1.0.into(), &H_s),
+            ((-1.0).into(), &H_t),
+            ((-(var_t - var_s) / var_t.sqrt()).into(), eps),
+        ])
+    }
+
+    /// The DDIM-η family (§3.3): x_s = anchor + H_s(phi) + √(σ_s² − η²σ̃²) eps + η σ̃ z. η = 0 is deterministic, η = 1 the
+    /// bridge of Alg. 2; `anchor` is the x_0 that the step starts from. Without `z` the mean is returned.
+    pub fn ddim<F: Field>(&self, anchor: &F, phi: &[F], eps: &F, z: Option<&F>, eta: f64, t: f64, s: f64) -> F {
+        let deviation = eta * self.sigma_tilde(t, s);
+        let direct = (self.noise.variance(s) - deviation * deviation).max(0.0).sqrt();
+        let H_s = self.H(phi, s);
+        let mut terms = vec![(1.0.into(), anchor), (1.0.into(), &H_s), (direct.into(), eps)];
+        terms.extend(z.filter(|_| deviation > 0.0).map(|z| (deviation.into(), z)));
+        F::lincomb(&terms)
+    }
+
+    /// H_t(phi) at one time.
+    pub fn H<F: Field>(&self, phi: &[F], t: f64) -> F {
+        self.attenuation.H(phi, &t.into())
+    }
+
+    /// The two estimates of x_0 (§10.3): x̂_0^φ = −H_1(phi), and from both heads x̂_0 = x_t − H_t(phi) − σ_t eps.
+    pub fn x0_estimates<F: Field>(&self, x_t: &F, phi: &[F], eps: &F, t: f64) -> (F, F) {
+        let from_phi = self.H(phi, 1.0).scale(-1.0);
+        let H_t = self.H(phi, t);
+        let native = F::lincomb(&[(1.0.into(), x_t), ((-1.0).into(), &H_t), ((-self.noise.sigma(t)).into(), eps)]);
+        (from_phi, native)
+    }
+}

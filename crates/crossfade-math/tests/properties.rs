@@ -1,0 +1,266 @@
+//! Properties that every registered attenuation, noise scale, preconditioner, weight, grid and blend must have (§13).
+#![allow(non_snake_case)]
+use crossfade_math::*;
+use proptest::prelude::*;
+
+fn processes() -> impl Iterator<Item = Process> {
+    Attenuation::ALL.iter().flat_map(|&attenuation| {
+        NoiseScale::ALL
+            .into_iter()
+            .flat_map(move |noise| [Draw::Clamped, Draw::Normal].map(|draw| Process { attenuation, noise, draw }))
+    })
+}
+
+/// |a − b| within `tolerance` of their size.
+#[track_caller]
+fn close(a: f64, b: f64, tolerance: f64, what: impl std::fmt::Debug) {
+    assert!((a - b).abs() <= tolerance * (1.0 + a.abs().max(b.abs())), "{what:?}: {a} is not {b}");
+}
+
+/// x_0 and standard normals for the drawn parts; |x_0| stays within the sine's reach.
+fn inputs() -> impl Strategy<Value = (f64, [f64; 2], f64)> {
+    (-0.95..0.95f64, [-2.5..2.5f64, -2.5..2.5f64], -3.0..3.0f64)
+}
+
+proptest! {
+    #[test]
+    fn H_is_the_integral_of_h((x0, z, _) in inputs(), t in 0.01..0.99f64) {
+        for p in processes() {
+            let phi = p.phi(&x0, &z[..p.drawn_parts()]);
+            prop_assert_eq!(phi.len(), p.attenuation.parts());
+            prop_assert_eq!(p.H(&phi, 0.0), 0.0);
+            let d = 1e-5;
+            let slope = (p.H(&phi, t + d) - p.H(&phi, t - d)) / (2.0 * d);
+            close(slope, p.attenuation.h(&phi, &t.into()), 1e-7, p);
+            let whole: f64 = gauss_legendre(24).iter()
+                .map(|q| 0.5 * q.weight * p.attenuation.h(&phi, &(0.5 * (q.value + 1.0)).into())).sum();
+            close(whole, p.H(&phi, 1.0), 1e-10, p);
+        }
+    }
+
+    #[test]
+    fn the_picture_fades_to_zero((x0, z, _) in inputs(), t in 0.0..1.0f64) {
+        for p in processes() {
+            let phi = p.phi(&x0, &z[..p.drawn_parts()]);
+            close(x0 + p.H(&phi, 1.0), 0.0, 1e-12, p);
+            close(p.attenuation.mean(&x0, &phi, &t.into()), x0 + p.H(&phi, t), 1e-12, p);
+        }
+    }
+
+    #[test]
+    fn the_bridge_ends_at_x0_and_keeps_the_marginals((x0, z, eps) in inputs(), t in 0.02..1.0f64, r in 0.0..0.99f64) {
+        for p in processes() {
+            let phi = p.phi(&x0, &z[..p.drawn_parts()]);
+            let x_t = p.x_t(&x0, &phi, &eps, &t.into());
+            close(p.u_tilde(&x_t, &phi, &eps, t, 0.0), x0, 1e-10, p);
+            prop_assert_eq!(p.sigma_tilde(t, 0.0), 0.0);
+            // q(x_s|x_0) through x_t has the mean x_0 + H_s and the variance σ_s².
+            let s = r * t;
+            let (var_t, var_s) = (p.noise.variance(t), p.noise.variance(s));
+            close(p.u_tilde(&x_t, &phi, &eps, t, s), x0 + p.H(&phi, s) + var_s / var_t.sqrt() * eps, 1e-10, p);
+            close(var_s * var_s / var_t + p.sigma_tilde(t, s).powi(2), var_s, 1e-12, p);
+            // η = 1 is the bridge.
+            let x_s = p.ddim(&x0, &phi, &eps, None, 1.0, t, s);
+            close(x_s, p.u_tilde(&x_t, &phi, &eps, t, s), 1e-9, p);
+        }
+    }
+
+    #[test]
+    fn alg2_equals_its_data_form((x0, _, eps) in inputs(), t in 0.02..1.0f64, r in 0.0..0.99f64) {
+        let p = Process::default();
+        let (phi, s) = (p.phi(&x0, &[]), r * t);
+        let x_t = p.x_t(&x0, &phi, &eps, &t.into());
+        close(p.u_tilde(&x_t, &phi, &eps, t, s), s / t * x_t + (1.0 - s / t) * x0, 1e-12, (t, s));
+        close(p.sigma_tilde(t, s), (s * (t - s) / t).sqrt(), 1e-12, (t, s));
+        // σ = t, §1.5: mean x_t − C s' − ((2 s' t − s'²)/t) eps with s' the step length.
+        let p = Process::new(Attenuation::Constant, NoiseScale::Linear);
+        let (x_t, step) = (p.x_t(&x0, &phi, &eps, &t.into()), t - s);
+        let mean = x_t - phi[0] * step - (2.0 * step * t - step * step) / t * eps;
+        close(p.u_tilde(&x_t, &phi, &eps, t, s), mean, 1e-12, (t, s));
+        close(p.sigma_tilde(t, s), (2.0 * step * t - step * step).sqrt() * s / t, 1e-9, (t, s));
+    }
+
+    #[test]
+    fn both_raw_targets_are_v((x0, _, eps) in inputs(), t in 1e-4..0.9999f64, sigma_data in 0.3..1.5f64) {
+        for noise in NoiseScale::ALL {
+            let p = Process::new(Attenuation::Constant, noise);
+            let (phi, sigma) = (p.phi(&x0, &[]), noise.sigma(t));
+            let x_t = p.x_t(&x0, &phi, &eps, &t.into());
+            let c = Precond::Optimal { sigma_data }.scalings(&p, t);
+            let D = (sigma_data * (1.0 - t)).powi(2) + sigma * sigma;
+            let v = (sigma_data * (1.0 - t) * eps - sigma * x0 / sigma_data) / D.sqrt();
+            close((phi[0] - c.phi[0].skip * x_t) / c.phi[0].out, v, 1e-6, (noise, t));
+            close((eps - c.eps.skip * x_t) / c.eps.out, v, 1e-6, (noise, t));
+            // λ c_out² = 1, and the single decoder's eps is the two-head eps when F1 = F2.
+            let (l_phi, l_eps) = Weighting::Adaptive.lambda(&p, sigma_data, t, 0.0);
+            close(l_phi * c.phi[0].out.powi(2), 1.0, 1e-12, t);
+            close(l_eps * c.eps.out.powi(2), 1.0, 1e-12, t);
+            let F = 0.37;
+            let (phi_hat, eps_hat) = (c.phi[0].skip * x_t + c.phi[0].out * F, c.eps.skip * x_t + c.eps.out * F);
+            close((x_t + (1.0 - t) * phi_hat) / sigma, eps_hat, 1e-9, t);
+        }
+    }
+
+    #[test]
+    fn scalings_are_the_specified_ones(t in 1e-4..1.0f64) {
+        let c = Precond::default().scalings(&Process::default(), t);
+        let D = t * t - t + 1.0;
+        close(c.c_in, 1.0 / D.sqrt(), 1e-12, t);
+        close(c.phi[0].skip, (t - 1.0) / D, 1e-12, t);
+        close(c.phi[0].out, (t / D).sqrt(), 1e-9, t);
+        close(c.eps.skip, t.sqrt() / D, 1e-12, t);
+        close(c.eps.out, (1.0 - t) / D.sqrt(), 1e-9, t);
+        // §1.3, linear attenuation.
+        for (draw, var_a) in [(Draw::Normal, 1.0), (Draw::Clamped, Draw::Clamped.variance())] {
+            let sd: f64 = 0.7;
+            let p = Process { attenuation: Attenuation::Linear, noise: NoiseScale::Sqrt, draw };
+            let c = Precond::Optimal { sigma_data: sd }.scalings(&p, t);
+            let D = (sd * (1.0 - t)).powi(2) + var_a * (t * (1.0 - t)).powi(2) / 4.0 + t;
+            close(c.phi[0].skip, -var_a * t * (1.0 - t) / (2.0 * D), 1e-12, draw);
+            close(c.phi[1].skip, (1.0 - t) * (var_a * t / 4.0 - sd * sd) / D, 1e-12, draw);
+            close(c.phi[0].out.powi(2), var_a - c.phi[0].skip.powi(2) * D, 1e-10, draw);
+            close(c.phi[1].out.powi(2), sd * sd + var_a / 4.0 - c.phi[1].skip.powi(2) * D, 1e-10, draw);
+        }
+    }
+
+    #[test]
+    fn true_heads_give_back_x0_under_every_blend((x0, z, eps) in inputs(), t in 0.02..0.98f64) {
+        for p in processes() {
+            let phi = p.phi(&x0, &z[..p.drawn_parts()]);
+            let x_t = p.x_t(&x0, &phi, &eps, &t.into());
+            for blend in Blend::ALL.into_iter().chain([Blend::Table(vec![0.2, 0.9, 0.4])]) {
+                let e = blend.estimate(&p, &x_t, &phi, &eps, t, Some(1.0));
+                close(e.x0, x0, 1e-8, (&p, &blend));
+                close(e.anchor, x0, 1e-8, (&p, &blend));
+                close(e.eps, eps, 1e-6, (&p, &blend));
+                close(p.H(&e.phi, 0.4), p.H(&phi, 0.4), 1e-8, (&p, &blend));
+            }
+        }
+    }
+
+    #[test]
+    fn grids_descend_from_one_to_zero(n in 1..200usize, final_t in prop::option::of(1e-6..1e-2f64)) {
+        for kind in GridKind::all() {
+            let plain = Grid { kind: kind.clone(), final_t: None }.times(n).unwrap();
+            prop_assert_eq!(plain.len(), n + 1);
+            prop_assert_eq!((plain[0], plain[n]), (1.0, 0.0));
+            prop_assert!(plain.windows(2).all(|w| w[0] > w[1]));
+            let grid = Grid { kind, final_t }.times(n).unwrap();
+            prop_assert!(grid.len() == n + 1 || grid[n] == final_t.unwrap());
+        }
+    }
+
+    #[test]
+    fn weights_are_positive_and_finite(t in 1e-4..0.9999f64) {
+        for p in processes() {
+            for weighting in Weighting::ALL {
+                let (a, b) = weighting.lambda(&p, 1.0, t, 1e-4);
+                prop_assert!(a > 0.0 && b > 0.0 && a.is_finite() && b.is_finite(), "{p:?} {weighting:?}");
+            }
+        }
+    }
+}
+
+/// Normal deviates for the Monte Carlo checks.
+struct Normals(u64);
+
+impl Normals {
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+    fn next(&mut self) -> f64 {
+        (-2.0 * (1.0 - self.uniform()).ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// Simulates the forward process as Brownian motion in σ² and regresses x_s on x_t: slope and residual must be the bridge's.
+#[test]
+fn bridge_agrees_with_monte_carlo_for_all_functions() {
+    let mut normals = Normals(1);
+    for p in processes() {
+        let (x0, t, s) = (0.4, 0.7, 0.25);
+        let z: Vec<f64> = (0..p.drawn_parts()).map(|_| normals.next()).collect();
+        let phi = p.phi(&x0, &z);
+        let (var_t, var_s) = (p.noise.variance(t), p.noise.variance(s));
+        const N: usize = 200_000;
+        let (mut bias, mut spread) = (0.0, 0.0);
+        for _ in 0..N {
+            let w_s = var_s.sqrt() * normals.next();
+            let w_t = w_s + (var_t - var_s).sqrt() * normals.next();
+            let (x_s, x_t) = (x0 + p.H(&phi, s) + w_s, x0 + p.H(&phi, t) + w_t);
+            let eps = w_t / var_t.sqrt();
+            let error = x_s - p.u_tilde(&x_t, &phi, &eps, t, s);
+            bias += error / N as f64;
+            // The residual must not depend on x_t either.
+            spread += error * error / N as f64;
+            assert!(error.is_finite());
+        }
+        assert!(bias.abs() < 5.0 * p.sigma_tilde(t, s) / (N as f64).sqrt(), "{p:?}: bias {bias}");
+        close(spread, p.sigma_tilde(t, s).powi(2), 0.01, p);
+    }
+}
+
+/// The moments behind the preconditioner, against samples of the process itself.
+#[test]
+fn moments_agree_with_monte_carlo() {
+    let mut normals = Normals(2);
+    for p in processes() {
+        // The sine saturates beyond its reach; its moments must hold there too.
+        let (sigma_data, t) = (0.5, 0.35);
+        const N: usize = 200_000;
+        let parts = p.attenuation.parts();
+        let mut rows = Vec::with_capacity(N);
+        for _ in 0..N {
+            let x0 = sigma_data * normals.next();
+            let z: Vec<f64> = (0..p.drawn_parts()).map(|_| normals.next()).collect();
+            let phi = p.phi(&x0, &z);
+            let mean = p.attenuation.mean(&x0, &phi, &t.into());
+            rows.push((mean, phi));
+        }
+        let mean = |f: &dyn Fn(&(f64, Vec<f64>)) -> f64| rows.iter().map(f).sum::<f64>() / N as f64;
+        let m = p.attenuation.moments(sigma_data, p.draw, t);
+        let e = mean(&|r| r.0);
+        close(m.signal, mean(&|r| (r.0 - e).powi(2)), 0.01, p);
+        for i in 0..parts {
+            let a = mean(&|r| r.1[i]);
+            let tolerance = 0.02 * m.phi[i].var.max(1.0);
+            close(m.phi[i].var, mean(&|r| (r.1[i] - a).powi(2)), tolerance, (p, i));
+            close(m.phi[i].cov, mean(&|r| (r.1[i] - a) * (r.0 - e)), tolerance, (p, i));
+        }
+    }
+}
+
+/// Unit variance in and out: the raw targets of every attenuation have variance 1 under the optimal preconditioner.
+#[test]
+fn optimal_scalings_conserve_variance() {
+    for p in processes() {
+        for t in [1e-4, 0.1, 0.5, 0.9, 1.0] {
+            let c = Precond::Optimal { sigma_data: 0.5 }.scalings(&p, t);
+            let m = p.attenuation.moments(0.5, p.draw, t);
+            let D = m.signal + p.noise.variance(t);
+            close(c.c_in * c.c_in * D, 1.0, 1e-12, p);
+            for (scaling, part) in c.phi.iter().zip(&m.phi) {
+                close(scaling.out.powi(2) + D * scaling.skip.powi(2), part.var, 1e-9, (p, t));
+            }
+            close(c.eps.out.powi(2) + D * c.eps.skip.powi(2), 1.0, 1e-12, (p, t));
+        }
+    }
+}
+
+#[test]
+fn configurations_name_every_kind() {
+    for &a in Attenuation::ALL {
+        assert!(!a.name().is_empty());
+    }
+    for kind in GridKind::all() {
+        assert_eq!(GridKind::parse(kind.name()).unwrap(), kind);
+    }
+    assert!(GridKind::parse("uniform").unwrap_err().contains("uniform-sqrt"));
+    assert_eq!(GridKind::parse("explicit:1, 0.5").unwrap(), GridKind::Explicit { times: vec![1.0, 0.5] });
+    let explicit = Grid { kind: GridKind::Explicit { times: vec![0.5, 0.6] }, final_t: None };
+    assert!(explicit.times(2).unwrap_err().contains("descend"));
+}

@@ -1,1 +1,0 @@
-//! The augmentation pipe of SPEC §2.6 on host images.

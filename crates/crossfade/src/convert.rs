@@ -1,1 +1,0 @@
-//! Reading reference checkpoints without executing anything.

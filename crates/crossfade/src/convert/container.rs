@@ -1,0 +1,104 @@
+//! Which kind of file is this, and are its pickles harmless? Looked at before the tensor reader opens it.
+use super::pickle;
+use crate::error::{Error, Result};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+/// Largest pickle read; a trainer's checkpoint of 800 tensors has about half a megabyte.
+const MAX_PICKLE: u64 = 64 << 20;
+/// Most entries of a zip archive.
+const MAX_ENTRIES: usize = 400_000;
+/// Where a tar header says `ustar`.
+const TAR_MAGIC_AT: usize = 257;
+/// The number 0x1950a86a20f9469cfc6c that opens a legacy file, as protocol 2 and as protocol 0 write it.
+const LEGACY_MAGIC: [&[u8]; 2] =
+    [&[0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19], b"119547037146038801333356"];
+/// A legacy file opens with five pickles: magic, version, system, the object, the keys of its storages.
+const LEGACY_PICKLES: usize = 5;
+
+/// A file whose weights can be read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Container {
+    /// `torch.save`, zip or legacy container; its pickles have been checked.
+    Torch,
+    /// A safetensors file.
+    Safetensors,
+}
+
+/// Tell the kind of `path` by its content, and refuse pickles that name anything but tensors and plain values.
+pub(super) fn inspect(path: &Path) -> Result<Container> {
+    let file = File::open(path).map_err(Error::io(path))?;
+    if !file.metadata().map_err(Error::io(path))?.is_file() {
+        return Err(Error::file(path, "not a file"));
+    }
+    let mut header = Vec::new();
+    (&file).take(TAR_MAGIC_AT as u64 + 5).read_to_end(&mut header).map_err(Error::io(path))?;
+
+    if header.starts_with(b"PK\x03\x04") || header.starts_with(b"PK\x05\x06") {
+        scan_pickle(path, &zip_pickle(path, file)?)?;
+        return Ok(Container::Torch);
+    }
+    if header.get(TAR_MAGIC_AT..) == Some(b"ustar") {
+        return Err(Error::file(
+            path,
+            "a tar container, as PyTorch wrote before version 0.1.10; load it with a current PyTorch and save it again",
+        ));
+    }
+    let window = &header[..header.len().min(64)];
+    if LEGACY_MAGIC.iter().any(|magic| window.windows(magic.len()).any(|w| w == *magic)) {
+        let bytes = head(path)?;
+        (0..LEGACY_PICKLES).try_fold(0, |at, _| Ok::<_, Error>(at + scan_pickle(path, &bytes[at..])?))?;
+        return Ok(Container::Torch);
+    }
+    if header.get(8) == Some(&b'{') {
+        return Ok(Container::Safetensors);
+    }
+    if matches!(header.first(), Some(0x80 | b'(' | b'}' | b']' | b'c')) {
+        scan_pickle(path, &head(path)?)?;
+        return Err(Error::file(
+            path,
+            "a plain pickle, which cannot hold tensors; expected a file written by torch.save",
+        ));
+    }
+    Err(Error::file(path, "not a checkpoint: neither a file written by torch.save nor safetensors"))
+}
+
+fn scan_pickle(path: &Path, bytes: &[u8]) -> Result<usize> {
+    pickle::scan(bytes).map_err(|message| Error::file(path, message))
+}
+
+fn head(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(Error::io(path))?;
+    file.take(MAX_PICKLE).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    Ok(bytes)
+}
+
+/// The one `data.pkl` of a zip container. More than one would leave open which of them a reader takes.
+fn zip_pickle(path: &Path, file: File) -> Result<Vec<u8>> {
+    let damaged =
+        |error: &dyn std::fmt::Display| Error::file(path, format!("damaged or truncated zip archive: {error}"));
+    let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(|e| damaged(&e))?;
+    if archive.len() > MAX_ENTRIES {
+        return Err(Error::file(
+            path,
+            format!("{} entries in the zip archive, more than {MAX_ENTRIES}", archive.len()),
+        ));
+    }
+    let names = archive.file_names().collect::<zip::result::ZipResult<Vec<_>>>().map_err(|e| damaged(&e))?;
+    let pickles: Vec<usize> =
+        (0..names.len()).filter(|&i| names[i] == "data.pkl" || names[i].ends_with("/data.pkl")).collect();
+    let [index] = pickles[..] else {
+        return Err(Error::file(path, format!("not a checkpoint: a zip archive with {} data.pkl", pickles.len())));
+    };
+    // The tensor reader checks the checksum; here it would refuse files saved with compute_crc32=False.
+    let options = zip::ZipReadOptions::new().ignore_crc32(true);
+    let entry = archive.by_index_with_options(index, options).map_err(|e| damaged(&e))?;
+    let mut bytes = Vec::new();
+    entry.take(MAX_PICKLE + 1).read_to_end(&mut bytes).map_err(|e| damaged(&e))?;
+    if bytes.len() as u64 > MAX_PICKLE {
+        return Err(Error::file(path, format!("data.pkl is larger than {MAX_PICKLE} bytes")));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,123 @@
+//! What a state dict tells about its network when the user does not say (Appendix B, SPEC 4.2).
+use super::source::Source;
+use crate::error::{Error, Result};
+use serde::Serialize;
+
+/// Largest resolution and deepest pyramid believed.
+const MAX_RESOLUTION: usize = 1 << 14;
+
+/// The settings of an unconditional U-Net that can be read off names and shapes.
+///
+/// Not among them: dropout, the noise scale, and the skip scaling of single-decoder nets, which leave no trace in the weights.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct InferredUnet {
+    /// Image size that names the levels.
+    pub resolution: usize,
+    /// Image channels.
+    pub channels: usize,
+    /// Base width M.
+    pub width: usize,
+    /// Width multiplier per level.
+    pub mult: Vec<usize>,
+    /// Blocks per level.
+    pub blocks: usize,
+    /// Resolutions with attention. Below 64 channels attention has no heads and no weights, so a level that asked for
+    /// it there is not listed; the network is the same.
+    pub attention: Vec<usize>,
+    /// Whether the noise head has a decoder of its own.
+    pub two_decoders: bool,
+    /// Number of augmentation labels, 0 without.
+    pub augment_dim: usize,
+    /// Number of attenuation functions that the first head predicts (1 constant, 2 linear).
+    pub phi_parts: usize,
+}
+
+/// Read the settings of the unconditional U-Net in `source` off its names and shapes.
+pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
+    let mark = "map_layer0.weight";
+    let prefix = source.tensors.keys().find_map(|n| n.strip_suffix(mark).filter(|p| p.is_empty() || p.ends_with('.')));
+    let Some(prefix) = prefix else {
+        return Err(Error::request(
+            "these are not the weights of an unconditional U-Net: there is no map_layer0.weight",
+        ));
+    };
+    let net = Net { source, prefix };
+
+    let [embedding, width] = net.shape(mark)?;
+    if width == 0 || embedding != 4 * width {
+        return Err(Error::request(format!("{mark} is [{embedding}, {width}]; expected [4M, M] for a width M")));
+    }
+    let resolution = net.resolution()?;
+    let [_, channels, _, _] = net.shape(&format!("enc.{resolution}x{resolution}_conv.weight"))?;
+
+    let (mut mult, mut attention, mut blocks) = (Vec::new(), Vec::new(), None);
+    for r in (0..).map_while(|level| Some(resolution >> level).filter(|&r| r > 0)) {
+        let level = format!("enc.{r}x{r}_block");
+        let count = (0..).take_while(|i| net.has(&format!("{level}{i}.conv0.weight"))).count();
+        if count == 0 {
+            break;
+        }
+        if *blocks.get_or_insert(count) != count {
+            return Err(Error::request(format!("the level {r}x{r} has {count} blocks, the ones before it others")));
+        }
+        let [c_out, _, _, _] = net.shape(&format!("{level}0.conv0.weight"))?;
+        mult.push(exact(c_out, width, "the channels of a level", "width")?);
+        if net.has(&format!("{level}0.qkv.weight")) {
+            attention.push(r);
+        }
+    }
+    let blocks = blocks.ok_or_else(|| Error::request(format!("the level {resolution}x{resolution} has no blocks")))?;
+
+    let [out_channels, _, _, _] = net.shape("out_conv.weight")?;
+    let augment_dim = if net.has("map_augment.weight") { net.shape::<2>("map_augment.weight")?[1] } else { 0 };
+    Ok(InferredUnet {
+        resolution,
+        channels,
+        width,
+        mult,
+        blocks,
+        attention,
+        two_decoders: net.has("out_conv2.weight"),
+        augment_dim,
+        phi_parts: exact(out_channels, channels, "the channels of the first head", "image channels")?,
+    })
+}
+
+fn exact(n: usize, by: usize, what: &str, unit: &str) -> Result<usize> {
+    match n.checked_div(by) {
+        Some(quotient) if quotient > 0 && quotient * by == n => Ok(quotient),
+        _ => Err(Error::request(format!("{what} ({n}) are no multiple of the {unit} ({by})"))),
+    }
+}
+
+/// The tensors under one prefix.
+struct Net<'a> {
+    source: &'a Source,
+    prefix: &'a str,
+}
+
+impl Net<'_> {
+    fn has(&self, name: &str) -> bool {
+        self.source.tensors.contains_key(&format!("{}{name}", self.prefix))
+    }
+
+    fn shape<const D: usize>(&self, name: &str) -> Result<[usize; D]> {
+        let name = format!("{}{name}", self.prefix);
+        let tensor = self.source.tensors.get(&name).ok_or_else(|| Error::request(format!("there is no {name}")))?;
+        let shape = tensor.shape.as_slice().try_into();
+        shape.map_err(|_| Error::request(format!("{name} has shape {:?}, expected {D} dimensions", tensor.shape)))
+    }
+
+    /// R of the one `enc.{R}x{R}_conv.weight`.
+    fn resolution(&self) -> Result<usize> {
+        let start = format!("{}enc.", self.prefix);
+        let mut found = self.source.tensors.keys().filter_map(|name| {
+            let (r, other) = name.strip_prefix(&start)?.strip_suffix("_conv.weight")?.split_once('x')?;
+            r.parse::<usize>().ok().filter(|n| r == other && (1..=MAX_RESOLUTION).contains(n))
+        });
+        match (found.next(), found.next()) {
+            (Some(r), None) => Ok(r),
+            _ => Err(Error::request("the resolution cannot be told: there is no single enc.{R}x{R}_conv.weight")),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Reference checkpoints as safetensors files, read without executing anything (SPEC 2.7, 4.7, Appendix B).
+mod container;
+mod element;
+mod infer;
+mod names;
+mod pickle;
+mod source;
+mod write;
+
+pub use infer::{InferredUnet, infer_unet};
+pub use names::{Mapping, WrongShape, map_names};
+pub use source::{Source, TensorF32, Weights, read, read_pt, read_safetensors};
+
+use crate::error::{Error, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What a conversion did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The file written.
+    pub output: PathBuf,
+    /// Which copy of the weights was taken.
+    pub weights: Weights,
+    /// The trainer's step, if the file tells it.
+    pub step: Option<i64>,
+    /// Tensors written.
+    pub tensors: usize,
+    /// Their elements.
+    pub parameters: usize,
+    /// How many of them the file stored in which type; all are written as F32.
+    pub dtypes: BTreeMap<String, usize>,
+    /// Which tensor became which parameter, and which were ignored and why.
+    #[serde(flatten)]
+    pub mapping: Mapping,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let copy = if self.weights == Weights::Ema { "EMA" } else { "model" };
+        write!(
+            f,
+            "{}: {} tensors, {} parameters, {copy} weights",
+            self.output.display(),
+            self.tensors,
+            self.parameters
+        )?;
+        if let Some(step) = self.step {
+            write!(f, " of step {step}")?;
+        }
+        for (dtype, count) in self.dtypes.iter().filter(|(dtype, _)| *dtype != "f32") {
+            write!(f, "\n  {count} converted from {dtype}")?;
+        }
+        let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, why) in &self.mapping.ignored {
+            reasons.entry(why).or_default().push(name);
+        }
+        for (why, names) in reasons {
+            let more = if names.len() > 3 { ", ..." } else { "" };
+            write!(f, "\n  {} ignored ({why}): {}{more}", names.len(), names[..names.len().min(3)].join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Convert the checkpoint `input` to the safetensors file `output` with the parameters `expected` (name and shape).
+///
+/// The file appears whole or not at all; every parameter that is missing, has another shape or is not finite is named.
+pub fn convert(
+    input: &Path,
+    output: &Path,
+    which: Weights,
+    expected: &[(String, Vec<usize>)],
+    metadata: &[(String, String)],
+) -> Result<Report> {
+    if let (Ok(from), Ok(to)) = (input.canonicalize(), output.canonicalize())
+        && from == to
+    {
+        return Err(Error::request(format!("{} would be overwritten by its own conversion", input.display())));
+    }
+    let source = read(input, which)?;
+    convert_source(&source, output, expected, metadata).map_err(|error| match error {
+        Error::Request(message) => Error::file(input, message),
+        other => other,
+    })
+}
+
+/// The same for weights that have been read already.
+pub fn convert_source(
+    source: &Source,
+    output: &Path,
+    expected: &[(String, Vec<usize>)],
+    metadata: &[(String, String)],
+) -> Result<Report> {
+    let mapping = map_names(source, expected);
+    let tensors: BTreeMap<&str, &TensorF32> =
+        mapping.mapped.iter().map(|(from, to)| (to.as_str(), &source.tensors[from])).collect();
+    let mut problems = mapping.problems();
+    let broken = tensors.iter().filter(|(_, tensor)| tensor.data.iter().any(|v| !v.is_finite()));
+    problems.extend(broken.map(|(name, _)| format!("not finite: {name}")));
+    if !problems.is_empty() {
+        let count = problems.len();
+        let list = problems.join("\n  ");
+        return Err(Error::request(format!("{count} parameters do not fit the network:\n  {list}")));
+    }
+
+    let mut dtypes = BTreeMap::new();
+    for tensor in tensors.values() {
+        *dtypes.entry(tensor.dtype.to_string()).or_default() += 1;
+    }
+    write::safetensors(output, &tensors, metadata)?;
+    Ok(Report {
+        output: output.to_path_buf(),
+        weights: source.weights,
+        step: source.step,
+        tensors: tensors.len(),
+        parameters: tensors.values().map(|tensor| tensor.data.len()).sum(),
+        dtypes,
+        mapping,
+    })
+}

@@ -1,0 +1,220 @@
+//! The weights of a checkpoint as named f32 tensors, with limits on what a file may claim.
+use super::container::{Container, inspect};
+use super::element;
+use crate::error::{Error, Result};
+use pytorch_reader::{PickleValue, PytorchReader, Tensor};
+use safetensors::SafeTensors;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// Most tensors in one state dict.
+const MAX_TENSORS: usize = 100_000;
+/// Most bytes that the chosen weights may take as f32: two billion parameters, four times the largest known network.
+const MAX_TOTAL: u64 = 8 << 30;
+/// Tensors may share storage, but claim no more than this many times the size of their file.
+const MAX_SHARING: u64 = 8;
+
+/// Which copy of the weights to take from a trainer's checkpoint (SPEC 2.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Weights {
+    /// The trained weights.
+    Model,
+    /// Their exponential moving average.
+    Ema,
+}
+
+/// One tensor, row-major.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorF32 {
+    /// Extents, outermost first; empty for a scalar.
+    pub shape: Vec<usize>,
+    /// Values in row-major order, rounded once if they were stored wider.
+    pub data: Vec<f32>,
+    /// Type in the file: `f64`, `f32`, `f16`, `bf16`, `i64`, ..., `bool`.
+    pub dtype: &'static str,
+}
+
+impl TensorF32 {
+    /// Whether the file stored floats. Integer and bool tensors are index tables and counters, never weights: they can
+    /// be read, and are reported, but are not converted.
+    pub fn is_float(&self) -> bool {
+        self.dtype.contains('f')
+    }
+}
+
+/// The chosen weights of a file.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Every tensor of the chosen state dict under the name it has there (without `ema_model.`).
+    pub tensors: BTreeMap<String, TensorF32>,
+    /// The trainer's step, if the file tells it.
+    pub step: Option<i64>,
+    /// Which copy this is.
+    pub weights: Weights,
+}
+
+/// Read a checkpoint of either kind, told by its content.
+pub fn read(path: &Path, which: Weights) -> Result<Source> {
+    match inspect(path)? {
+        Container::Torch => read_torch(path, which),
+        Container::Safetensors => read_safetensors(path, which),
+    }
+}
+
+/// Read a file written by `torch.save`: a trainer's dictionary, a state dict, or one under `model` or `state_dict`.
+///
+/// Nothing is executed, and a file that names anything but tensors and plain values is refused.
+pub fn read_pt(path: &Path, which: Weights) -> Result<Source> {
+    match inspect(path)? {
+        Container::Torch => read_torch(path, which),
+        Container::Safetensors => Err(Error::file(path, "a safetensors file, expected one written by torch.save")),
+    }
+}
+
+fn read_torch(path: &Path, which: Weights) -> Result<Source> {
+    let damaged =
+        |e: pytorch_reader::PytorchError| Error::file(path, format!("damaged or unsupported checkpoint: {e}"));
+    let root = PytorchReader::read_pickle_data(path, None).map_err(damaged)?;
+    let key = state_dict_key(&root, which).map_err(|message| Error::file(path, message))?;
+    let step = match &root {
+        PickleValue::Dict(root) => {
+            root.get("step").and_then(|step| if let PickleValue::Int(n) = step { Some(*n) } else { None })
+        }
+        _ => None,
+    };
+    let reader = match key {
+        Some(key) => PytorchReader::with_top_level_key(path, key),
+        None => PytorchReader::new(path),
+    };
+    let mut tensors: BTreeMap<String, Tensor> = reader.map_err(damaged)?.into_tensors().into_iter().collect();
+    choose_copy(path, &mut tensors, which, key.is_some())?;
+    let sizes = tensors.values().map(|t| (t.num_elements(), t.byte_len()));
+    check_size(path, sizes)?;
+
+    let mut read = BTreeMap::new();
+    for (name, tensor) in tensors {
+        let bytes = tensor.read().map_err(|e| Error::file(path, format!("damaged checkpoint: {e}")))?;
+        let (dtype, data) = element::from_torch(tensor.dtype(), &bytes);
+        read.insert(name, TensorF32 { shape: tensor.shape().to_vec(), data, dtype });
+    }
+    Ok(Source { tensors: read, step, weights: which })
+}
+
+/// Read a safetensors file with the names of a state dict.
+pub fn read_safetensors(path: &Path, which: Weights) -> Result<Source> {
+    let size = std::fs::metadata(path).map_err(Error::io(path))?.len();
+    if size > 2 * MAX_TOTAL {
+        return Err(Error::file(path, format!("{size} bytes, more than the {} that are read", 2 * MAX_TOTAL)));
+    }
+    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    let file =
+        SafeTensors::deserialize(&bytes).map_err(|e| Error::file(path, format!("damaged safetensors file: {e}")))?;
+    let mut views: BTreeMap<String, _> = file.iter().map(|(name, view)| (name.to_string(), view)).collect();
+    choose_copy(path, &mut views, which, false)?;
+    check_size(path, views.values().map(|v| (v.shape().iter().product(), v.data().len())))?;
+
+    let mut tensors = BTreeMap::new();
+    for (name, view) in views {
+        let (dtype, data) = element::from_safetensors(view.dtype(), view.data()).ok_or_else(|| {
+            Error::file(path, format!("tensor {name} has type {:?}, which cannot be converted", view.dtype()))
+        })?;
+        tensors.insert(name, TensorF32 { shape: view.shape().to_vec(), data, dtype });
+    }
+    Ok(Source { tensors, step: None, weights: which })
+}
+
+/// The top-level key under which the wanted state dict lies, `None` if it is the root itself.
+fn state_dict_key(root: &PickleValue, which: Weights) -> std::result::Result<Option<&'static str>, String> {
+    let PickleValue::Dict(root) = root else {
+        return Err("not a checkpoint: holds no dictionary".into());
+    };
+    let keys: &[&'static str] = match which {
+        Weights::Model => &["model", "state_dict"],
+        Weights::Ema => &["ema"],
+    };
+    for &key in keys {
+        if let Some(PickleValue::Dict(dict)) = root.get(key)
+            && dict.values().any(is_tensor)
+        {
+            return check_flat(dict).map(|()| Some(key));
+        }
+    }
+    if root.values().any(is_tensor) {
+        return check_flat(root).map(|()| None);
+    }
+    let mut found: Vec<&str> = root.keys().map(String::as_str).collect();
+    found.sort_unstable();
+    found.truncate(20);
+    Err(match which {
+        Weights::Ema => {
+            format!("holds no EMA weights (its keys: {}); convert the model weights instead", found.join(", "))
+        }
+        Weights::Model => format!("no tensors under model, state_dict or at the top (its keys: {})", found.join(", ")),
+    })
+}
+
+fn is_tensor(value: &PickleValue) -> bool {
+    matches!(value, PickleValue::Unsupported(name) if name == "torch.Tensor")
+}
+
+fn holds_tensor(value: &PickleValue) -> bool {
+    match value {
+        PickleValue::List(items) => items.iter().any(holds_tensor),
+        PickleValue::Dict(dict) => dict.values().any(holds_tensor),
+        other => is_tensor(other),
+    }
+}
+
+/// A state dict is flat. In a nested one two paths could spell the same name, and either might win.
+fn check_flat(dict: &HashMap<String, PickleValue>) -> std::result::Result<(), String> {
+    match dict.iter().find(|(_, value)| !is_tensor(value) && holds_tensor(value)) {
+        Some((key, _)) => {
+            Err(format!("not a state dict: {key:?} holds further tensors inside; save the state dict alone"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// An EMA state dict holds both copies, `online_model.*` and `ema_model.*`: keep the wanted one, without its prefix.
+fn choose_copy<T>(path: &Path, tensors: &mut BTreeMap<String, T>, which: Weights, under_key: bool) -> Result<()> {
+    let prefix = match which {
+        Weights::Model => "online_model.",
+        Weights::Ema => "ema_model.",
+    };
+    if tensors.keys().any(|name| name.starts_with(prefix)) {
+        let all = std::mem::take(tensors);
+        tensors.extend(all.into_iter().filter_map(|(name, t)| Some((name.strip_prefix(prefix)?.to_string(), t))));
+    } else if which == Weights::Ema && !under_key {
+        return Err(Error::file(
+            path,
+            "holds no EMA weights (no ema_model.* names); convert the model weights instead",
+        ));
+    }
+    if tensors.is_empty() {
+        return Err(Error::file(path, "holds no tensors"));
+    }
+    Ok(())
+}
+
+/// Refuse what would take more memory than the file can honestly ask for; `sizes` are (elements, bytes in the file).
+fn check_size(path: &Path, sizes: impl Iterator<Item = (usize, usize)>) -> Result<()> {
+    let file = std::fs::metadata(path).map_err(Error::io(path))?.len();
+    let (mut count, mut f32_bytes, mut claimed) = (0, 0u64, 0u64);
+    for (elements, bytes) in sizes {
+        count += 1;
+        f32_bytes = f32_bytes.saturating_add(elements as u64 * 4);
+        claimed = claimed.saturating_add(bytes as u64);
+    }
+    if count > MAX_TENSORS {
+        return Err(Error::file(path, format!("{count} tensors, more than {MAX_TENSORS}")));
+    }
+    if f32_bytes > MAX_TOTAL {
+        return Err(Error::file(path, format!("its weights would take {f32_bytes} bytes, more than {MAX_TOTAL}")));
+    }
+    if claimed > file.saturating_mul(MAX_SHARING) {
+        return Err(Error::file(path, format!("its tensors claim {claimed} bytes, but the file has only {file}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! The exact denoiser: E[phi | x_t] and E[eps | x_t] for a Gaussian mixture under any attenuation.
+//!
+//! Given the component, coordinates are independent, and given the drawn parts of phi, x_t is affine in x_0 for every
+//! attenuation but the sine: posteriors are Gaussian and closed. Drawn parts are summed over quadrature nodes of their law;
+//! for the sine x_0 is summed too, over nodes placed where its posterior lives.
+use super::mixture::Mixture;
+use super::points::Points;
+use crate::error::Result;
+use crate::sample::{Heads, Predict};
+use crossfade_math::{Attenuation, AttenuationFn, Node, Process, gauss_legendre};
+use rayon::prelude::*;
+
+/// The best possible network for `mixture` under `process`.
+pub struct Oracle {
+    mixture: Mixture,
+    process: Process,
+    /// Nodes of the joint law of the drawn parts.
+    drawn: Vec<(Vec<f64>, f64)>,
+    /// Nodes for x_0 within its posterior; one centre node where the posterior mean suffices.
+    inner: Vec<Node>,
+}
+
+/// Nodes of a drawn part; its law is smooth on the scale on which x_t depends on it.
+const DRAWN_NODES: usize = 10;
+
+/// E over one coordinate's posterior of 1, phi and eps, times the likelihood.
+struct Sums {
+    likelihood: f64,
+    phi: Vec<f64>,
+    eps: f64,
+}
+
+impl Oracle {
+    /// The oracle of `mixture` under `process`.
+    pub fn new(mixture: Mixture, process: Process) -> Self {
+        let mut drawn = vec![(vec![], 1.0)];
+        for _ in 0..process.drawn_parts() {
+            let nodes = process.draw.nodes(DRAWN_NODES);
+            drawn = (drawn.iter())
+                .flat_map(|(values, w)| nodes.iter().map(move |n| ([&values[..], &[n.value]].concat(), w * n.weight)))
+                .collect();
+        }
+        let inner = match process.attenuation {
+            // Twelve deviations around the affine approximation of the posterior.
+            Attenuation::Sine => {
+                gauss_legendre(25).iter().map(|q| Node { value: 6.0 * q.value, weight: 6.0 * q.weight }).collect()
+            }
+            _ => vec![Node { value: 0.0, weight: 1.0 }],
+        };
+        Self { mixture, process, drawn, inner }
+    }
+
+    /// Posterior sums of one coordinate x under a component with mean `mu`.
+    fn coordinate(&self, x: f64, mu: f64, t: f64) -> Sums {
+        let attenuation = self.process.attenuation;
+        let (sigma, std) = (self.process.noise.sigma(t), self.mixture.std);
+        let a = 1.0 - t;
+        let mut sums = Sums { likelihood: 0.0, phi: vec![0.0; attenuation.parts()], eps: 0.0 };
+        for (drawn, weight) in &self.drawn {
+            let offset = attenuation.mean(&0.0, &attenuation.solve(&0.0, drawn), &t.into());
+            // x = a x_0 + offset + σ eps: variance, gain and posterior deviation of x_0.
+            let var = (a * std).powi(2) + sigma * sigma;
+            let residual = x - offset - a * mu;
+            let centre = mu + a * std * std / var * residual;
+            let width = std * sigma / var.sqrt();
+            for node in &self.inner {
+                let x0 = centre + width * node.value;
+                let phi = attenuation.solve(&x0, drawn);
+                let mean = attenuation.mean(&x0, &phi, &t.into());
+                let likelihood = if self.inner.len() == 1 {
+                    (-0.5 * residual * residual / var).exp() / var.sqrt()
+                } else {
+                    // prior(x_0) · p(x | x_0) · dx_0; the common 1/√2π factors cancel.
+                    let prior = (-0.5 * ((x0 - mu) / std).powi(2)).exp() / std;
+                    width * prior * (-0.5 * ((x - mean) / sigma).powi(2)).exp() / sigma
+                };
+                let mass = weight * node.weight * likelihood;
+                sums.likelihood += mass;
+                sums.phi.iter_mut().zip(&phi).for_each(|(s, p)| *s += mass * p);
+                sums.eps += mass * (x - mean) / sigma;
+            }
+        }
+        sums
+    }
+
+    /// E[phi | x], E[eps | x] for one point: parts in turn, then eps, each `dim` long.
+    fn point(&self, x: &[f64], t: f64) -> Vec<f64> {
+        let (dim, parts) = (self.mixture.dim, self.process.attenuation.parts());
+        let components: Vec<Vec<Sums>> = (self.mixture.means.iter())
+            .map(|mean| x.iter().zip(mean).map(|(&x, &mu)| self.coordinate(x, mu, t)).collect())
+            .collect();
+        let logs: Vec<f64> = (components.iter().zip(&self.mixture.weights))
+            .map(|(sums, w)| w.ln() + sums.iter().map(|s| s.likelihood.max(1e-300).ln()).sum::<f64>())
+            .collect();
+        let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = logs.iter().map(|l| (l - top).exp()).sum();
+        let mut out = vec![0.0; (parts + 1) * dim];
+        for (sums, log) in components.iter().zip(&logs) {
+            let share = (log - top).exp() / total;
+            for (d, s) in sums.iter().enumerate() {
+                let scale = share / s.likelihood.max(1e-300);
+                for (part, phi) in s.phi.iter().enumerate() {
+                    out[part * dim + d] += scale * phi;
+                }
+                out[parts * dim + d] += scale * s.eps;
+            }
+        }
+        out
+    }
+}
+
+impl Predict<Points> for Oracle {
+    fn predict(&self, x_t: &Points, t: f64, _condition: Option<&Points>) -> Result<Heads<Points>> {
+        let (dim, parts) = (x_t.dim, self.process.attenuation.parts());
+        let rows: Vec<Vec<f64>> = x_t.data.par_chunks_exact(dim).map(|x| self.point(x, t)).collect();
+        let column = |k: usize| Points {
+            dim,
+            data: rows.iter().flat_map(|r| r[k * dim..(k + 1) * dim].iter().copied()).collect(),
+        };
+        Ok(Heads { phi: (0..parts).map(column).collect(), eps: column(parts) })
+    }
+}
+
+/// A single Gaussian's exact denoiser is linear, which the tests use.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossfade_math::{Draw, Field, NoiseScale};
+
+    /// The heads of a sampled batch must be unbiased: E[(phi − phi_hat) g(x_t)] = 0 for any g.
+    #[test]
+    fn oracle_is_the_conditional_mean_for_every_attenuation() {
+        for &attenuation in Attenuation::ALL {
+            for noise in NoiseScale::ALL {
+                let process = Process { attenuation, noise, draw: Draw::Clamped };
+                let mixture = Mixture::random(1, 3, 0.12, 0.5, 3);
+                let n = 20_000;
+                let x0 = mixture.sample(n, 5);
+                let z: Vec<_> =
+                    (0..process.drawn_parts()).map(|k| super::super::mixture::normals(1, n, 6, k as u64)).collect();
+                let eps = super::super::mixture::normals(1, n, 7, 9);
+                let phi = process.phi(&x0, &z);
+                for t in [0.05, 0.5, 1.0] {
+                    let x_t = process.x_t(&x0, &phi, &eps, &t.into());
+                    let heads = Oracle::new(mixture.clone(), process).predict(&x_t, t, None).unwrap();
+                    let pairs = phi.iter().zip(&heads.phi).chain([(&eps, &heads.eps)]);
+                    for (truth, guess) in pairs {
+                        let error = truth.minus(guess);
+                        let spread = (error.data.iter().map(|e| e * e).sum::<f64>() / n as f64).sqrt();
+                        for g in [|_: f64| 1.0, |x: f64| x, |x: f64| x * x - 0.5] {
+                            let terms = error.data.iter().zip(&x_t.data).map(|(e, &x)| e * g(x));
+                            let mean = terms.sum::<f64>() / n as f64;
+                            let bound = 6.0 * spread * 2.0 / (n as f64).sqrt() + 1e-3;
+                            assert!(mean.abs() < bound, "{process:?} t={t}: {mean} > {bound}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Line charts as SVG and PNG, with an embedded font so that they look the same on every machine.
+use crate::error::{Error, Result};
+use plotters::coord::ranged1d::ValueFormatter;
+use plotters::prelude::*;
+use plotters::style::{FontStyle, register_font};
+use std::path::Path;
+use std::sync::Once;
+
+/// One line of a chart.
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points; those that are not finite are left out.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A chart; both axes are logarithmic if `log` is set.
+pub struct Chart {
+    /// Above the chart.
+    pub title: String,
+    /// Below the horizontal axis.
+    pub x_label: String,
+    /// Beside the vertical axis.
+    pub y_label: String,
+    /// Whether both axes are logarithmic.
+    pub log: bool,
+    /// The lines.
+    pub series: Vec<Series>,
+}
+
+const SIZE: (u32, u32) = (900, 600);
+
+/// Colours that stay apart in print and for colour-blind readers (Okabe and Ito's palette and grey).
+const COLOURS: [RGBColor; 9] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(110, 110, 110),
+    RGBColor(150, 60, 40),
+    RGBColor(0, 0, 0),
+];
+
+impl Chart {
+    /// Writes the chart; the path's ending, `.svg` or `.png`, chooses the format.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        static FONT: Once = Once::new();
+        FONT.call_once(|| {
+            // The font is part of the crate, so registering it cannot fail at run time.
+            let _ = register_font("sans-serif", FontStyle::Normal, dejavu::sans::regular());
+        });
+        let drawn = match path.extension().and_then(|e| e.to_str()) {
+            Some("svg") => self.draw(&SVGBackend::new(path, SIZE).into_drawing_area()),
+            Some("png") => self.draw(&BitMapBackend::new(path, SIZE).into_drawing_area()),
+            _ => return Err(Error::file(path, "a chart is written as .svg or .png")),
+        };
+        drawn.map_err(|message| Error::file(path, message))
+    }
+
+    fn draw<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, plotters::coord::Shift>,
+    ) -> std::result::Result<(), String> {
+        let ((x0, x1), (y0, y1)) = (self.range(|p| p.0), self.range(|p| p.1));
+        area.fill(&WHITE).map_err(|e| e.to_string())?;
+        let mut builder = ChartBuilder::on(area);
+        builder.caption(&self.title, ("sans-serif", 20)).margin(16);
+        builder.x_label_area_size(48).y_label_area_size(72);
+        if self.log {
+            let chart = builder.build_cartesian_2d((x0..x1).log_scale(), (y0..y1).log_scale());
+            self.lines(chart.map_err(|e| e.to_string())?)
+        } else {
+            self.lines(builder.build_cartesian_2d(x0..x1, y0..y1).map_err(|e| e.to_string())?)
+        }
+        .and_then(|()| area.present().map_err(|e| e.to_string()))
+    }
+
+    fn lines<'a, B, X, Y>(&self, mut chart: ChartContext<'a, B, Cartesian2d<X, Y>>) -> std::result::Result<(), String>
+    where
+        B: DrawingBackend + 'a,
+        X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+        Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        let label = |y: &f64| if self.log { format!("{y:.0e}") } else { format!("{y}") };
+        let mut mesh = chart.configure_mesh();
+        mesh.x_desc(&self.x_label).y_desc(&self.y_label).label_style(("sans-serif", 14));
+        mesh.y_label_formatter(&label);
+        mesh.axis_desc_style(("sans-serif", 16)).light_line_style(BLACK.mix(0.06)).draw().map_err(|e| e.to_string())?;
+        for (i, series) in self.series.iter().enumerate() {
+            let colour = COLOURS[i % COLOURS.len()];
+            let points: Vec<_> = series.points.iter().copied().filter(|p| self.drawable(p)).collect();
+            let line = LineSeries::new(points.clone(), colour.stroke_width(2));
+            chart
+                .draw_series(line)
+                .map_err(|e| e.to_string())?
+                .label(&series.name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+            if points.len() <= 60 {
+                let dots = points.into_iter().map(|p| Circle::new(p, 3, colour.filled()));
+                chart.draw_series(dots).map_err(|e| e.to_string())?;
+            }
+        }
+        let mut labels = chart.configure_series_labels();
+        labels.background_style(WHITE.mix(0.85)).border_style(BLACK.mix(0.3)).label_font(("sans-serif", 14));
+        labels.position(SeriesLabelPosition::UpperRight).draw().map_err(|e| e.to_string())
+    }
+
+    fn drawable(&self, p: &(f64, f64)) -> bool {
+        p.0.is_finite() && p.1.is_finite() && (!self.log || (p.0 > 0.0 && p.1 > 0.0))
+    }
+
+    /// The range of one coordinate with a little air around it.
+    fn range(&self, of: impl Fn(&(f64, f64)) -> f64) -> (f64, f64) {
+        let values = self.series.iter().flat_map(|s| &s.points).filter(|p| self.drawable(p)).map(of);
+        let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
+        match (low.is_finite(), self.log) {
+            (false, _) => (1.0, 10.0),
+            (true, true) => (low / 1.3, high * 1.3),
+            (true, false) => {
+                let air = 0.04 * (high - low).max(1e-12);
+                (low - air, high + air)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charts_are_written_in_both_formats() {
+        let chart = Chart {
+            title: "error".into(),
+            x_label: "evaluations".into(),
+            y_label: "RMS".into(),
+            log: true,
+            series: vec![Series { name: "a".into(), points: vec![(5.0, 0.1), (10.0, 0.02), (20.0, f64::NAN)] }],
+        };
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a.svg", "a.png"] {
+            let path = dir.path().join(name);
+            chart.save(&path).unwrap();
+            assert!(std::fs::metadata(&path).unwrap().len() > 1000);
+        }
+        assert!(chart.save(&dir.path().join("a.gif")).is_err());
+    }
+}

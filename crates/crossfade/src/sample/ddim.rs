@@ -1,0 +1,14 @@
+//! The DDIM-η family (§3.3); η = 0 is the deterministic first-order sampler.
+use super::{Hooks, Problem, State, steps};
+use crate::error::Result;
+use crossfade_math::Field;
+
+pub fn ddim<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>, eta: f64) -> Result<F> {
+    for (step, t, s) in steps(times) {
+        let e = problem.estimate(&x, t)?;
+        (hooks.observe)(State { step, t, x_t: &x, x0: &e.x0 });
+        let z = (s > 0.0 && eta > 0.0).then(|| (hooks.noise)(step));
+        x = problem.process.ddim(&e.anchor, &e.phi, &e.eps, z.as_ref(), eta, t, s);
+    }
+    Ok(x)
+}
