@@ -45,7 +45,7 @@ impl Folder {
                 self.ignored += 1;
             } else if kind.is_dir() {
                 pending.push(path);
-            } else if is_image_name(&name) && !entry.path().is_dir() {
+            } else if is_image_name(&name) && (kind.is_file() || kind.is_symlink() && !entry.path().is_dir()) {
                 // A dangling link stays in the list: that it cannot be read must not pass in silence.
                 self.files.push(path);
             } else {

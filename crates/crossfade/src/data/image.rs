@@ -47,6 +47,9 @@ impl Image {
         if !matches!(reader.format(), Some(ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP)) {
             return Err(bad("neither PNG nor JPEG nor WebP".into()));
         }
+        if reader.format() == Some(ImageFormat::Jpeg) && !jpeg_is_whole(bytes) {
+            return Err(bad("the JPEG is truncated".into()));
+        }
         let mut limits = Limits::no_limits();
         limits.max_alloc = Some(MAX_DECODER_BYTES);
         reader.limits(limits);
@@ -140,6 +143,25 @@ fn over_white(pixels: &[u8], colours: usize) -> Vec<u8> {
         ((c * alpha + 255 * (255 - alpha) + 127) / 255) as u8
     };
     pixels.chunks_exact(colours + 1).flat_map(|p| p[..colours].iter().map(|&c| blend(c, p[colours]))).collect()
+}
+
+/// Whether a JPEG runs up to its end marker; the decoder would fill what is missing with grey.
+fn jpeg_is_whole(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    while let (Some(&lead), Some(&marker)) = (bytes.get(at), bytes.get(at + 1)) {
+        match (lead, marker) {
+            (0xff, 0xd9) => return true,
+            // Fill bytes, a stuffed zero, restart markers and pixels: in all of them the next marker is searched for.
+            (0xff, 0xff) => at += 1,
+            (0xff, 0x00..=0x01 | 0xd0..=0xd8) => at += 2,
+            (0xff, _) => match bytes.get(at + 2..at + 4) {
+                Some(length) => at += 2 + usize::from(u16::from_be_bytes([length[0], length[1]])),
+                None => return false,
+            },
+            _ => at += 1,
+        }
+    }
+    false
 }
 
 /// The texts of a PNG (tEXt, zTXt and iTXt chunks, in this order); `name` is for messages.

@@ -59,7 +59,7 @@ impl Shape {
         Self {
             outline,
             centre: [between(0.22, 0.78), between(0.22, 0.78)],
-            radius: between(0.13, 0.27),
+            radius: between(0.16, 0.29),
             turn: libm::sincos(between(0.0, std::f64::consts::FRAC_PI_2)),
             colour,
         }
@@ -103,8 +103,9 @@ pub struct Procedural {
 impl Procedural {
     /// The set of a seed, drawn at a resolution.
     pub fn new(seed: u64, len: usize, resolution: usize) -> Result<Self> {
-        if len == 0 {
-            return Err(Error::request("a procedural set needs a len of at least 1"));
+        // An epoch's order is held in memory, hence the upper bound.
+        if !(1..=100_000_000).contains(&len) {
+            return Err(Error::request(format!("a procedural set has a len of 1 to 100 million, not {len}")));
         }
         Ok(Self { seed, len, resolution })
     }
@@ -120,7 +121,7 @@ impl Dataset for Procedural {
         let palette = &PALETTES[stream.below(PALETTES.len() as u64) as usize];
         let [top, bottom] = palette.ground.map(rgb);
         let (slant, fall) = libm::sincos(stream.uniform() - 0.5);
-        let count = [1, 1, 2, 2, 3][stream.below(5) as usize];
+        let count = [1, 1, 1, 2, 2, 3][stream.below(6) as usize];
         let colours = stream.permutation(palette.shapes.len());
         let shapes: Vec<Shape> =
             colours[..count].iter().map(|&c| Shape::draw(&mut stream, rgb(palette.shapes[c]))).collect();
