@@ -1,4 +1,165 @@
-//! The training objective.
+//! The training objective (Eq. 11): errors of both heads at x_t, weighted over time.
 mod objective;
 
 pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduction};
+
+use crate::engine::{Images, Tensor, column};
+use crate::nn::{Denoiser, DropoutKey, Heads, RawHeads};
+use crossfade_math::{AttenuationFn, Coef, Field, Process, Weighting};
+
+/// A batch on its way through the forward process.
+#[derive(Clone, Debug)]
+pub struct Noised {
+    /// x_0, `[B, C, H, W]`.
+    pub x0: Images,
+    /// The parts of phi, each `[B, C, H, W]`.
+    pub phi: Vec<Images>,
+    /// The noise, `[B, C, H, W]`.
+    pub eps: Images,
+    /// One time a sample.
+    pub t: Vec<f64>,
+    /// x_t = x_0 + H_t(phi) + σ_t eps.
+    pub x_t: Images,
+}
+
+impl Noised {
+    /// Takes x_0 to its times; `normals` has one standard normal tensor for each drawn part of phi.
+    pub fn new(process: &Process, x0: Images, normals: &[Images], eps: Images, t: Vec<f64>) -> Self {
+        let phi = process.phi(&x0, normals);
+        let x_t = process.x_t(&x0, &phi, &eps, &Coef::Each(t.clone()));
+        Self { x0, phi, eps, t, x_t }
+    }
+}
+
+/// A distance between images, one number a sample: `[B, C, H, W]` twice to `[B, 1]`.
+pub type Perceptual<'a> = &'a dyn Fn(Tensor<4>, Tensor<4>) -> Tensor<2>;
+
+/// The loss and its two terms, scalars.
+pub struct Loss {
+    /// What is minimised.
+    pub total: Tensor<1>,
+    /// The weighted errors of both heads.
+    pub main: Tensor<1>,
+    /// The auxiliary term, if any.
+    pub auxiliary: Option<Tensor<1>>,
+}
+
+impl Objective {
+    /// The loss of `net` on a batch.
+    ///
+    /// # Shapes
+    /// `labels` `[B, augment_dim]`.
+    pub fn loss(
+        &self, net: &Denoiser, batch: &Noised, labels: Option<Tensor<2>>, dropout: Option<&DropoutKey>,
+        perceptual: Option<Perceptual>,
+    ) -> Loss {
+        let raw = net.raw(batch.x_t.0.clone(), &batch.t, labels, dropout);
+        let main = match self.weighting {
+            Weighting::Adaptive => self.raw_errors(net, batch, &raw),
+            _ => self.head_errors(net, batch, &raw),
+        };
+        let auxiliary = self.auxiliary.map(|aux| {
+            let heads = net.precondition(batch.x_t.0.clone(), &batch.t, raw);
+            auxiliary(&aux, &net.process, batch, heads, perceptual)
+        });
+        let total = auxiliary.iter().fold(main.clone(), |sum, aux| sum + aux.clone());
+        Loss { total, main, auxiliary }
+    }
+
+    /// Adaptive weights: unweighted errors of the raw outputs F against their targets (§2.2, "v space"). Targets are formed
+    /// from x_0, phi and eps, so nothing is divided by what vanishes at t = 1.
+    fn raw_errors(&self, net: &Denoiser, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
+        let scalings: Vec<_> = batch.t.iter().map(|&t| net.precond.scalings(&net.process, t.min(LAST_T))).collect();
+        let each = |f: &dyn Fn(usize) -> f64| Coef::Each((0..scalings.len()).map(f).collect());
+        // (phi_i − c_skip x_t)/c_out.
+        let targets: Vec<Images> = (batch.phi.iter().enumerate())
+            .map(|(i, phi)| {
+                let inverse = each(&|b| 1.0 / scalings[b].phi[i].out);
+                let skip = each(&|b| -scalings[b].phi[i].skip / scalings[b].phi[i].out);
+                Images::lincomb(&[(inverse, phi), (skip, &batch.x_t)])
+            })
+            .collect();
+        // (eps − c_skip x_t)/c_out with x_t = m_t + σ eps and c_out² = 1 − c_skip σ: c_out eps − (c_skip/c_out) m_t.
+        let mean = net.process.attenuation.mean(&batch.x0, &batch.phi, &Coef::Each(batch.t.clone()));
+        let skip = each(&|b| -scalings[b].eps.skip / scalings[b].eps.out);
+        let eps = Images::lincomb(&[(each(&|b| scalings[b].eps.out), &batch.eps), (skip, &mean)]);
+        let ones = vec![1.0; batch.t.len()];
+        let phi_error = raw.phi.clone() - Images::concat(&targets);
+        // A single decoder's eps head has the same raw output as its phi head.
+        let eps_error = raw.eps.clone().unwrap_or_else(|| raw.phi.clone()) - eps.0;
+        self.weighted(phi_error, &ones) + self.weighted(eps_error, &ones)
+    }
+
+    /// The other weightings: λ(t)-weighted errors of the preconditioned heads.
+    fn head_errors(&self, net: &Denoiser, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
+        let heads = net.precondition(batch.x_t.0.clone(), &batch.t, raw.clone());
+        let (phi, eps): (Vec<f64>, Vec<f64>) =
+            batch.t.iter().map(|&t| self.weighting.lambda(&net.process, 1.0, t, self.t_min)).unzip();
+        self.weighted(heads.phi - Images::concat(&batch.phi), &phi)
+            + self.weighted(heads.eps - batch.eps.0.clone(), &eps)
+    }
+
+    /// mean over the batch of weight·(ℓ1 and ℓ2 of a sample's error).
+    ///
+    /// # Shapes
+    /// `error` `[B, C, H, W]`, `weights` `[B]`.
+    fn weighted(&self, error: Tensor<4>, weights: &[f64]) -> Tensor<1> {
+        let weights = column(weights, &error.device()).flatten::<2>(1, 3);
+        let (l1, l2) = self.norm.shares();
+        let absolute = (l1 > 0.0).then(|| reduce(error.clone().abs(), self.l1_reduction) * l1 as f32);
+        let squared = (l2 > 0.0).then(|| reduce(error.square(), self.reduction) * l2 as f32);
+        let sum = match (absolute, squared) {
+            (Some(a), Some(s)) => a + s,
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => unreachable!("every norm measures something"),
+        };
+        (sum * weights).mean()
+    }
+}
+
+/// Times closer to 1 count as this: there the eps target is the ratio of two zeros.
+const LAST_T: f64 = 1.0 - 1e-7;
+
+/// Sum or mean over C, H and W, one number a sample.
+///
+/// # Shapes
+/// `[B, C, H, W]` to `[B, 1]`.
+fn reduce(x: Tensor<4>, reduction: Reduction) -> Tensor<2> {
+    let x = x.flatten::<2>(1, 3);
+    match reduction {
+        Reduction::Mean => x.mean_dim(1),
+        Reduction::Sum => x.sum_dim(1),
+    }
+}
+
+/// The reference's term on x̂_0 (§2.4).
+fn auxiliary(
+    aux: &Auxiliary, process: &Process, batch: &Noised, heads: Heads, perceptual: Option<Perceptual>,
+) -> Tensor<1> {
+    let phi = Images::split(heads.phi, batch.phi.len());
+    let t = Coef::Each(batch.t.clone());
+    let estimate = match aux.estimate {
+        AuxEstimate::Phi => process.H(&phi, 1.0).scale(-1.0),
+        AuxEstimate::Heads => {
+            let H_t = process.attenuation.H(&phi, &t);
+            let sigma = t.map(|t| -process.noise.sigma(t));
+            Images::lincomb(&[(1.0.into(), &batch.x_t), ((-1.0).into(), &H_t), (sigma, &Images(heads.eps))])
+        }
+    };
+    let l1 = aux.l1.map(|how| reduce((estimate.0.clone() - batch.x0.0.clone()).abs(), how));
+    let seen = perceptual.map(|distance| distance(estimate.0, batch.x0.0.clone()));
+    let size = batch.t.len();
+    let device = batch.x0.0.device();
+    let distance = match (l1, seen) {
+        (Some(a), Some(b)) => a + b,
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => Tensor::zeros([size, 1], &device),
+    };
+    let weights: Vec<f64> = batch.t.iter().map(|&t| aux.weight.at(t)).collect();
+    let mean = weights.iter().sum::<f64>() / size as f64;
+    match aux.pairing {
+        Pairing::PerSample => (distance * column(&weights, &device).flatten::<2>(1, 3)).mean(),
+        Pairing::Mixed => distance.mean() * mean as f32,
+        Pairing::MixedSum => distance.mean() * (mean * size as f64) as f32,
+    }
+}

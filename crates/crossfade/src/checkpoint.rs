@@ -1,0 +1,164 @@
+//! Checkpoints: one safetensors file that alone can be sampled or resumed.
+//!
+//! Tensors are named `model.…`, `ema.…`, `adam_m.…` and `adam_v.…` followed by the parameter's name; the metadata holds the
+//! whole configuration, the step, the tool's version and a checksum of the tensors. A file is written aside and renamed, so
+//! that a name never stands for half a checkpoint.
+use crate::config::RunConfig;
+use crate::engine::Device;
+use crate::error::{Error, Result};
+use crate::nn::Denoiser;
+use crate::nn::weights::{HostTensor, TensorFile, apply, save_tensors};
+use crossfade_math::AttenuationFn;
+use flate2::Crc;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Which of a checkpoint's weights to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weights {
+    /// The moving average.
+    #[default]
+    Ema,
+    /// The weights under training.
+    Model,
+}
+
+impl Weights {
+    /// The prefix of their names.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Ema => "ema.",
+            Self::Model => "model.",
+        }
+    }
+}
+
+/// An opened checkpoint.
+pub struct Checkpoint {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// The configuration of its run.
+    pub config: RunConfig,
+    /// Training steps done.
+    pub step: u64,
+    /// Checksum of its tensors: names the weights in reports and pictures.
+    pub checksum: String,
+    file: TensorFile,
+}
+
+/// Metadata keys.
+const VERSION: &str = "crossfade";
+const CONFIG: &str = "config";
+const STEP: &str = "step";
+const CHECKSUM: &str = "crc32";
+
+/// Writes a checkpoint of `config` after `step` steps.
+pub fn save(path: &Path, config: &RunConfig, step: u64, tensors: &[HostTensor]) -> Result<()> {
+    let metadata = BTreeMap::from(
+        [
+            (VERSION, env!("CARGO_PKG_VERSION").to_string()),
+            (CONFIG, config.to_toml()),
+            (STEP, step.to_string()),
+            (CHECKSUM, checksum(tensors)),
+        ]
+        .map(|(k, v)| (k.to_string(), v)),
+    );
+    save_tensors(path, tensors, &metadata)
+}
+
+/// CRC-32 over names and values in the order of the names.
+fn checksum(tensors: &[HostTensor]) -> String {
+    let mut sorted: Vec<&HostTensor> = tensors.iter().collect();
+    sorted.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut crc = Crc::new();
+    for (name, _, values) in sorted {
+        crc.update(name.as_bytes());
+        for block in values.chunks(4096) {
+            let bytes: Vec<u8> = block.iter().flat_map(|v| v.to_le_bytes()).collect();
+            crc.update(&bytes);
+        }
+    }
+    format!("{:08x}", crc.sum())
+}
+
+impl Checkpoint {
+    /// Opens a checkpoint and checks all that can be checked without reading its tensors.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = TensorFile::open(path)?;
+        let metadata = file.metadata();
+        let entry = |key: &str| {
+            metadata.get(key).cloned().ok_or_else(|| {
+                let advice = "not a crossfade checkpoint (`crossfade convert` reads the reference's)";
+                Error::file(path, format!("{advice}: its metadata has no '{key}'"))
+            })
+        };
+        entry(VERSION)?;
+        let config = RunConfig::parse(&entry(CONFIG)?, &path.display().to_string())?;
+        let step = entry(STEP)?.parse().map_err(|_| Error::file(path, "its step is no number"))?;
+        Ok(Self { path: path.to_path_buf(), config, step, checksum: entry(CHECKSUM)?, file })
+    }
+
+    /// All tensors under `prefix`, without it, in the order of the names; an error if the file is damaged.
+    fn tensors(&self) -> Result<Vec<HostTensor>> {
+        let mut tensors = vec![];
+        for (name, _) in self.file.shapes() {
+            let (shape, values) = self.file.read(&name)?;
+            tensors.push((name, shape, values));
+        }
+        let found = checksum(&tensors);
+        if found != self.checksum {
+            let message = format!("damaged: its tensors have the checksum {found}, {} was written", self.checksum);
+            return Err(Error::file(&self.path, message));
+        }
+        Ok(tensors)
+    }
+
+    /// All tensors, by name.
+    pub fn read(&self) -> Result<BTreeMap<String, (Vec<usize>, Vec<f32>)>> {
+        Ok(self.tensors()?.into_iter().map(|(name, shape, values)| (name, (shape, values))).collect())
+    }
+
+    /// The network with the chosen weights, ready to sample.
+    pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
+        let tensors = self.read()?;
+        let parts = self.config.process.attenuation.parts();
+        let unet = self.config.network.lazy(parts, device);
+        let source = |name: &str| tensors.get(&format!("{}{name}", weights.prefix())).cloned();
+        let unet = apply(unet, &source).map_err(|e| Error::file(&self.path, e.to_string()))?;
+        Ok(Denoiser { unet, process: self.config.process, precond: self.config.precond })
+    }
+}
+
+/// The name of a run's checkpoint after `step` steps.
+pub fn file_name(step: u64) -> String {
+    format!("step-{step:08}.safetensors")
+}
+
+/// The checkpoints in `dir`, oldest first.
+pub fn list(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        Err(e) => return Err(Error::io(dir)(e)),
+    };
+    let mut found = vec![];
+    for entry in entries {
+        let path = entry.map_err(Error::io(dir))?.path();
+        let step = path.file_name().and_then(|n| n.to_str()).and_then(|n| {
+            n.strip_prefix("step-")?.strip_suffix(".safetensors")?.parse().ok()
+        });
+        found.extend(step.map(|step: u64| (step, path)));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Removes all but the newest `keep` checkpoints of `dir`.
+pub fn prune(dir: &Path, keep: usize) -> Result<()> {
+    let found = list(dir)?;
+    for (_, path) in &found[..found.len().saturating_sub(keep.max(1))] {
+        std::fs::remove_file(path).map_err(Error::io(path))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Pictures from a network: image k is a pure function of (weights, settings, seed, k).
+use crate::config::SampleConfig;
+use crate::data::Image;
+use crate::engine::{Device, Images, Tensor, from_vec, to_host};
+use crate::error::{Error, Result};
+use crate::nn::Denoiser;
+use crate::rng::{Purpose, Stream};
+use crate::sample::{Hooks, Problem, Sampled, State};
+
+/// Where the starting noise of a picture comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start {
+    /// The noise of image `index`.
+    Index(u64),
+    /// Between two images' noises, on the sphere: `share` = 0 is the first, 1 the second.
+    Between(u64, u64, f64),
+}
+
+impl Start {
+    /// The image whose step noise is used.
+    fn index(self) -> u64 {
+        match self {
+            Self::Index(k) | Self::Between(k, ..) => k,
+        }
+    }
+
+    fn noise(self, seed: u64, len: usize) -> Vec<f32> {
+        match self {
+            Self::Index(k) => normals(seed, k, 0, Purpose::Start, len),
+            Self::Between(a, b, share) => {
+                // Spherical interpolation: independent normals stay normal on the way.
+                let angle = share * std::f64::consts::FRAC_PI_2;
+                let (a, b) = (normals(seed, a, 0, Purpose::Start, len), normals(seed, b, 0, Purpose::Start, len));
+                let (sin, cos) = (libm::sin(angle) as f32, libm::cos(angle) as f32);
+                a.iter().zip(&b).map(|(a, b)| cos * a + sin * b).collect()
+            }
+        }
+    }
+}
+
+fn normals(seed: u64, index: u64, step: u64, purpose: Purpose, len: usize) -> Vec<f32> {
+    let mut out = vec![0.0; len];
+    Stream::new(seed, index, step, purpose).fill_normal(&mut out);
+    out
+}
+
+/// Samples one batch; `observe` sees every intermediate state.
+///
+/// # Shapes
+/// `size` is (C, H, W); the result is `[starts.len(), C, H, W]` in \[−1, 1\].
+pub fn sample_batch(
+    net: &Denoiser, config: &SampleConfig, size: [usize; 3], seed: u64, starts: &[Start], device: &Device,
+    observe: &mut dyn FnMut(State<'_, Images>),
+) -> Result<Sampled<Images>> {
+    let [c, h, w] = size;
+    let len = c * h * w;
+    let shape = [starts.len(), c, h, w];
+    let tensor = |noise: &dyn Fn(&Start) -> Vec<f32>| -> Tensor<4> {
+        from_vec(starts.iter().flat_map(noise).collect(), shape, device)
+    };
+    let times = config.grid.times(config.steps).map_err(Error::Request)?;
+    let mut problem = Problem::new(net, net.process);
+    problem.blend = config.blend.clone();
+    problem.clip = (config.clip > 0.0).then_some(config.clip);
+    let mut noise = |step: usize| {
+        Images(tensor(&|start| normals(seed, start.index(), step as u64, Purpose::Step, len)))
+    };
+    let start = Images(tensor(&|start| start.noise(seed, len)));
+    config.sampler.run(&problem, &times, start, &mut Hooks { noise: &mut noise, observe })
+}
+
+/// 8-bit pictures: (x + 1)/2 · 255, rounded and limited.
+///
+/// # Shapes
+/// `[B, C, H, W]` to B images.
+pub fn to_images(x: Tensor<4>) -> Vec<Image> {
+    let [_, c, h, w] = x.dims();
+    let values = to_host(x);
+    values.chunks_exact(c * h * w).map(|planes| to_image(planes, [c, h, w])).collect()
+}
+
+/// One picture from its planes.
+fn to_image(planes: &[f32], [c, h, w]: [usize; 3]) -> Image {
+    let byte = |v: f32| ((v + 1.0) * 127.5).round().clamp(0.0, 255.0) as u8;
+    let pixels = (0..h * w).flat_map(|i| (0..c).map(move |k| byte(planes[k * h * w + i]))).collect();
+    Image::new(w, h, c, pixels)
+}

@@ -1,0 +1,46 @@
+//! The run's log: one JSON line a logged step.
+use super::StepReport;
+use crate::error::{Error, Result};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// An open log.
+pub struct Log {
+    path: PathBuf,
+    file: File,
+}
+
+impl Log {
+    /// Opens the log of a run that has done `step` steps; lines of later steps, left by a run that was killed, are dropped.
+    pub fn open(path: &Path, step: u64) -> Result<Self> {
+        let kept: String = match std::fs::read_to_string(path) {
+            Ok(text) => text
+                .lines()
+                .filter(|line| number(line, "step").is_some_and(|s| s <= step as f64))
+                .map(|line| format!("{line}\n"))
+                .collect(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(Error::io(path)(e)),
+        };
+        crate::data::write_atomic(path, kept.as_bytes())?;
+        let file = OpenOptions::new().append(true).open(path).map_err(Error::io(path))?;
+        Ok(Self { path: path.to_path_buf(), file })
+    }
+
+    /// Appends a step.
+    pub fn write(&mut self, report: &StepReport) -> Result<()> {
+        let line = serde_json::to_string(report).map_err(|e| Error::Run(e.to_string()))?;
+        writeln!(self.file, "{line}").map_err(Error::io(&self.path))
+    }
+}
+
+/// (step, loss) of every line.
+pub fn read(path: &Path) -> Result<Vec<(f64, f64)>> {
+    let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+    Ok(text.lines().filter_map(|line| Some((number(line, "step")?, number(line, "loss")?))).collect())
+}
+
+fn number(line: &str, key: &str) -> Option<f64> {
+    serde_json::from_str::<serde_json::Value>(line).ok()?.get(key)?.as_f64()
+}

@@ -1,0 +1,213 @@
+//! Training (Alg. 1): the loop, readable top to bottom.
+mod batch;
+mod log;
+mod state;
+
+pub use batch::{Prepared, prepare};
+pub use state::{Gradients, TrainState};
+
+use crate::checkpoint::{self, Checkpoint};
+use crate::config::RunConfig;
+use crate::data::loader::{Loader, LoaderConfig};
+use crate::data::{contact_sheet, write_atomic};
+use crate::engine::Device;
+use crate::error::{Error, Result};
+use crate::generate::{Start, sample_batch, to_images};
+use crate::nn::DropoutKey;
+use burn::optim::GradientsParams;
+use log::Log;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// What a step has to say.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct StepReport {
+    /// Steps done.
+    pub step: u64,
+    /// The mean loss of its micro-batches.
+    pub loss: f64,
+    /// The learning rate it used.
+    pub lr: f64,
+    /// The gradients' joint norm before clipping.
+    pub grad_norm: f64,
+    /// Images a second of this step.
+    pub images_per_second: f64,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Summary {
+    /// Steps done.
+    pub step: u64,
+    /// Whether it was asked to stop before its last step.
+    pub stopped: bool,
+    /// The last checkpoint.
+    pub checkpoint: PathBuf,
+    /// A damaged checkpoint that was passed over on resume.
+    pub passed_over: Vec<String>,
+}
+
+/// A directory of a run.
+pub struct RunDir(pub PathBuf);
+
+impl RunDir {
+    /// Checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.0.join("checkpoints")
+    }
+    /// Sample grids.
+    pub fn samples(&self) -> PathBuf {
+        self.0.join("samples")
+    }
+    /// One JSON line a logged step.
+    pub fn log(&self) -> PathBuf {
+        self.0.join("log.jsonl")
+    }
+    /// The resolved configuration.
+    pub fn config(&self) -> PathBuf {
+        self.0.join("config.toml")
+    }
+}
+
+/// Trains until the last step or until `stop` is set, and leaves a checkpoint either way. With `resume` it goes on from the
+/// newest good checkpoint in `dir`, to the very weights that an uninterrupted run would have.
+pub fn train(
+    config: &RunConfig, dir: &RunDir, device: &Device, resume: bool, stop: &AtomicBool,
+    report: &mut dyn FnMut(&StepReport),
+) -> Result<Summary> {
+    let (mut state, passed_over) = start(config, dir, device, resume)?;
+    let (plan, per_step) = (&config.train, (config.train.batch * config.train.accumulate) as u64);
+    let dataset = Arc::from(config.data.open(config.network.resolution, config.network.channels)?);
+    let loading = LoaderConfig {
+        batch: plan.batch,
+        seed: config.seed,
+        flip: plan.flip,
+        threads: plan.loader_threads,
+        cache: true,
+    };
+    let mut loader = Loader::start(dataset, loading, state.step * per_step)?;
+    let mut log = Log::open(&dir.log(), state.step)?;
+    let mut saved = None;
+    while state.step < plan.steps && !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        let (mut loss, mut grads) = (0.0, None::<Gradients>);
+        let mut samples = vec![];
+        for _ in 0..plan.accumulate {
+            let batch = loader.next_batch()?;
+            samples.extend(batch.counters.iter().copied());
+            let key = DropoutKey { seed: config.seed, step: state.step, samples: batch.counters.clone() };
+            let Prepared { noised, labels } = prepare(batch, config, device);
+            let value = config.loss.loss(&state.net, &noised, labels, Some(&key), None).total / plan.accumulate as f32;
+            loss += f64::from(value.clone().into_scalar::<f32>());
+            let found = Gradients::new(GradientsParams::from_grads(value.backward(), &state.net.unet), &state.net.unet);
+            match &mut grads {
+                None => grads = Some(found),
+                Some(sum) => sum.add(&found),
+            }
+        }
+        let Some(grads) = grads else { return Err(Error::request("train.accumulate must be at least 1")) };
+        let norm = grads.norm();
+        if !loss.is_finite() || !norm.is_finite() {
+            return Err(diverged(&state, &grads, loss, &samples));
+        }
+        let lr = config.lr_schedule().at(state.step);
+        state.update(&grads, norm, config);
+        let seconds = began.elapsed().as_secs_f64();
+        let done =
+            StepReport { step: state.step, loss, lr, grad_norm: norm, images_per_second: per_step as f64 / seconds };
+        report(&done);
+        let due = |every: u64| every > 0 && state.step.is_multiple_of(every);
+        if due(plan.log_every) || state.step == plan.steps {
+            log.write(&done)?;
+        }
+        if due(plan.sample_every) {
+            sample_sheet(&state, config, dir, device)?;
+        }
+        if due(plan.checkpoint_every) {
+            saved = Some(save(&state, config, dir)?);
+        }
+    }
+    let last = dir.checkpoints().join(checkpoint::file_name(state.step));
+    let checkpoint = match saved {
+        Some(path) if path == last => path,
+        _ => save(&state, config, dir)?,
+    };
+    Ok(Summary { step: state.step, stopped: state.step < plan.steps, checkpoint, passed_over })
+}
+
+/// A new state, or that of the newest checkpoint that can be read.
+fn start(config: &RunConfig, dir: &RunDir, device: &Device, resume: bool) -> Result<(TrainState, Vec<String>)> {
+    let checkpoints = dir.checkpoints();
+    let found = checkpoint::list(&checkpoints)?;
+    if !resume {
+        if let Some((step, _)) = found.last() {
+            return Err(Error::request(format!(
+                "{} already holds a run with {step} steps; go on with --resume or choose another directory",
+                dir.0.display()
+            )));
+        }
+        std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
+        write_atomic(dir.config(), config.to_toml().as_bytes())?;
+        return Ok((TrainState::new(config, device), vec![]));
+    }
+    let mut passed_over = vec![];
+    for (_, path) in found.iter().rev() {
+        let resumed = Checkpoint::open(path).and_then(|c| {
+            c.config.must_resume_as(config)?;
+            TrainState::resume(&c, device)
+        });
+        match resumed {
+            Ok(state) => return Ok((state, passed_over)),
+            Err(e @ (Error::Request(_) | Error::Config(_))) => return Err(e),
+            Err(e) => passed_over.push(e.to_string()),
+        }
+    }
+    if !passed_over.is_empty() {
+        let all = passed_over.join("\n");
+        return Err(Error::Run(format!("no checkpoint in {} can be read:\n{all}", checkpoints.display())));
+    }
+    std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
+    write_atomic(dir.config(), config.to_toml().as_bytes())?;
+    Ok((TrainState::new(config, device), passed_over))
+}
+
+fn save(state: &TrainState, config: &RunConfig, dir: &RunDir) -> Result<PathBuf> {
+    let path = dir.checkpoints().join(checkpoint::file_name(state.step));
+    state.save(&path, config)?;
+    checkpoint::prune(&dir.checkpoints(), config.train.keep)?;
+    Ok(path)
+}
+
+/// A contact sheet of the averaged network's pictures, always of the same noise.
+fn sample_sheet(state: &TrainState, config: &RunConfig, dir: &RunDir, device: &Device) -> Result<()> {
+    let net = state.averaged(config, device)?;
+    let (c, side) = (config.network.channels, config.network.resolution);
+    let starts: Vec<_> = (0..16).map(Start::Index).collect();
+    let sampled = sample_batch(&net, &config.sample, [c, side, side], config.seed, &starts, device, &mut |_| ())?;
+    let sheet = contact_sheet(&to_images(sampled.x0.0), 4, 2, (128 / side).max(1));
+    let folder = dir.samples();
+    std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+    write_atomic(folder.join(format!("step-{:08}.png", state.step)), &sheet.encode_png(&[])?)
+}
+
+/// The error of a loss or gradient that is no number.
+fn diverged(state: &TrainState, grads: &Gradients, loss: f64, samples: &[u64]) -> Error {
+    let bad = state.not_finite(grads);
+    let first: Vec<_> = bad.iter().take(3).map(String::as_str).collect();
+    Error::Run(format!(
+        "step {}: the loss is {loss} and {} gradients are not finite ({}…); samples {}..={} of the run. \
+         Lower optim.lr, or look at these images with `crossfade data`; the last checkpoint is untouched",
+        state.step,
+        bad.len(),
+        first.join(", "),
+        samples.first().copied().unwrap_or(0),
+        samples.last().copied().unwrap_or(0),
+    ))
+}
+
+/// The loss curve that a log holds: (step, loss).
+pub fn loss_curve(log: &Path) -> Result<Vec<(f64, f64)>> {
+    log::read(log)
+}
