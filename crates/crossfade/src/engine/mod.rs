@@ -1,10 +1,12 @@
 //! The engine's vocabulary: all that the rest of the toolkit needs to know of tensors.
 mod device;
+mod images;
 
 use burn::tensor::TensorData;
 
 pub use burn::tensor::{Device, Tensor};
 pub use device::{DEVICES, device};
+pub use images::Images;
 
 /// A tensor from host values in row-major order.
 ///
