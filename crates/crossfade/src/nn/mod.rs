@@ -5,6 +5,7 @@
 pub mod attention;
 pub mod block;
 pub mod config;
+pub mod denoiser;
 pub mod dropout;
 pub mod embed;
 pub mod gate;
@@ -15,5 +16,6 @@ pub mod unet;
 pub mod weights;
 
 pub use config::{Decoders, PRESETS, UNetConfig, preset};
+pub use denoiser::{Denoiser, Heads};
 pub use dropout::DropoutKey;
 pub use unet::{RawHeads, UNet};

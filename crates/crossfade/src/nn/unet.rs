@@ -195,3 +195,83 @@ fn encoder(place: &Place, config: &UNetConfig, emb: usize) -> Stages {
 fn blocks(place: &Place, plan: &[BlockPlan], emb: usize, dropout: f64) -> Vec<(String, Block)> {
     plan.iter().map(|block| (block.name.clone(), Block::new(&place.at(&block.name), block, emb, dropout))).collect()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::engine::{from_vec, to_host, vector};
+    use crate::nn::preset;
+    use crate::nn::weights::{apply, collect, gradients};
+
+    fn tiny(decoders: Decoders) -> UNetConfig {
+        UNetConfig { decoders, ..preset("tiny").unwrap() }
+    }
+
+    /// Weights that are not zero anywhere, so that every path matters.
+    fn awake(config: &UNetConfig, device: &Device) -> UNet {
+        let shapes: std::collections::BTreeMap<_, _> = config.parameter_shapes(1).into_iter().collect();
+        let value = |i: usize| ((i * 7919 + 13) % 101) as f32 / 404.0 - 0.125;
+        let source = |name: &str| Some((shapes[name].clone(), (0..shapes[name].iter().product()).map(value).collect()));
+        apply(UNet::new(config, 1, 0, device), &source).unwrap()
+    }
+
+    fn images(b: usize, device: &Device) -> Tensor<4> {
+        from_vec((0..b * 768).map(|i| (i as f32 * 0.37).sin()).collect(), [b, 3, 16, 16], device)
+    }
+
+    #[test]
+    fn initial_weights_depend_on_seed_and_name_alone() {
+        let device = Device::flex();
+        let weights = |decoders, seed| collect(&tiny(decoders).init(1, seed, &device));
+        let (two, one) = (weights(Decoders::Two, 3), weights(Decoders::One, 3));
+        assert!(one.len() < two.len() && one.iter().all(|tensor| two.contains(tensor)));
+        assert_ne!(two, weights(Decoders::Two, 4));
+        for (name, shape, values) in &two {
+            let zero = [".conv1.", ".proj."].iter().any(|part| name.contains(part));
+            let zero = zero
+                || name.contains("norm") && name.ends_with("bias")
+                || name.starts_with("out_conv") && shape.len() == 1;
+            assert_eq!(zero, values.iter().all(|&v| v == 0.0), "{name}");
+        }
+        let variance = |name: &str| {
+            let (_, shape, values) = two.iter().find(|(n, ..)| n == name).unwrap();
+            let fan_in = shape[1..].iter().product::<usize>() as f32;
+            values.iter().map(|v| v * v).sum::<f32>() / values.len() as f32 * fan_in
+        };
+        // U(-1, 1)/√fan_in, and for the last layer √3 times that.
+        assert!((variance("enc.8x8_block0.conv0.weight") - 1.0 / 3.0).abs() < 0.01);
+        assert!((variance("out_conv.weight") - 1.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn the_branch_starts_silent_and_learns() {
+        let device = Device::flex();
+        let net = tiny(Decoders::Conv).init(1, 0, &device);
+        let raw = net.forward(images(2, &device), vector(&[-1.0, 0.0], &device), None, None);
+        assert!(to_host(raw.eps.unwrap()).iter().all(|&v| v == 0.0));
+        assert!(to_host(raw.phi).iter().any(|&v| v != 0.0));
+        assert!(collect(&net).iter().any(|(name, ..)| name == "branch.conv1.weight"));
+    }
+
+    #[test]
+    fn dropout_belongs_to_the_sample_and_every_parameter_learns() {
+        let device = Device::flex().autodiff();
+        for decoders in [Decoders::Two, Decoders::One, Decoders::Conv] {
+            let config = UNetConfig { skip_scaling: true, ..tiny(decoders) };
+            let net = awake(&config, &device);
+            let run = |x: Tensor<4>, samples: &[u64], step| {
+                let key = DropoutKey { seed: 1, step, samples: samples.to_vec() };
+                net.forward(x, vector(&vec![-0.5; samples.len()], &device), None, Some(&key))
+            };
+            let x = images(2, &device);
+            let both = run(x.clone(), &[8, 9], 0);
+            let alone = to_host(run(x.clone().narrow(0, 1, 1), &[9], 0).phi);
+            let pairs = alone.iter().zip(to_host(both.phi.clone()).split_off(alone.len()));
+            pairs.for_each(|(a, b)| assert!((a - b).abs() < 1e-4 * (1.0 + a.abs()), "{a} {b}"));
+            assert_ne!(to_host(both.phi.clone()), to_host(run(x, &[8, 9], 1).phi));
+            let loss = both.phi.square().sum() + both.eps.map_or(Tensor::zeros([1], &device), |eps| eps.square().sum());
+            assert_eq!(gradients(&net, loss.backward()).len(), config.parameter_shapes(1).len());
+        }
+    }
+}

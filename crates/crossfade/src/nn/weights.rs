@@ -6,7 +6,8 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path as FilePath, PathBuf};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::Tensor;
+use burn::optim::GradientsParams;
+use burn::tensor::{Gradients, Tensor};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use super::named::{Path, shapes};
@@ -38,6 +39,27 @@ pub fn collect<M: Module>(module: &M) -> Vec<HostTensor> {
     let mut visitor = Collect::default();
     module.visit(&mut visitor);
     visitor.1
+}
+
+/// The gradients of all parameters that have one, in the order of registration.
+pub fn gradients<M: Module>(module: &M, gradients: Gradients) -> Vec<HostTensor> {
+    struct Collect(Path, GradientsParams, Vec<HostTensor>);
+    impl ModuleVisitor for Collect {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.0.enter(name);
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.0.exit();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if let Some(gradient) = self.1.remove::<D>(param.id) {
+                self.2.push((self.0.name(), gradient.dims().to_vec(), to_host(gradient)));
+            }
+        }
+    }
+    let mut visitor = Collect(Path::default(), GradientsParams::from_grads(gradients, module), Vec::new());
+    module.visit(&mut visitor);
+    visitor.2
 }
 
 /// The module with every parameter replaced by what `source` has under its name.

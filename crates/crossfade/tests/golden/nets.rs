@@ -1,7 +1,8 @@
 //! The unconditional networks of the golden set.
 use crossfade::engine::Device;
+use crossfade::math::{Attenuation, NoiseScale, Precond, Process};
 use crossfade::nn::weights::apply;
-use crossfade::nn::{Decoders, UNet, UNetConfig};
+use crossfade::nn::{Decoders, Denoiser, UNet, UNetConfig};
 use serde_json::Value;
 
 use crate::case::{Case, usizes};
@@ -44,4 +45,14 @@ pub fn network(case: &Case, device: &Device) -> UNet {
         Some((shape.clone(), parameter(&format!("{}model.{name}", case.salt), shape)))
     };
     apply(config.init(parts, 0, device), &source).unwrap()
+}
+
+/// The network of a case with its preconditioning.
+pub fn denoiser(case: &Case, device: &Device) -> Denoiser {
+    // The files whose name ends in _2 or _3 have σ = t.
+    let linear = module(case).ends_with("_2") || module(case).ends_with("_3");
+    let noise = if linear { NoiseScale::Linear } else { NoiseScale::Sqrt };
+    let older = case.json["title"].as_str().unwrap_or_default().contains("older release");
+    let precond = if older { Precond::OlderRelease } else { Precond::default() };
+    Denoiser { unet: network(case, device), process: Process::new(Attenuation::Constant, noise), precond }
 }

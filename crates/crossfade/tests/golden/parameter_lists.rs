@@ -38,16 +38,25 @@ pub fn skips(case: &Case) -> Vec<String> {
 }
 
 fn facts(config: &UNetConfig, parts: usize) -> [(&'static str, String); 6] {
-    let entry = |(name, shape): (String, Vec<usize>)| (format!("model.{name}"), shape);
-    let parameters: Vec<_> = config.parameter_shapes(parts).into_iter().map(entry).collect();
-    let buffers = config.buffer_names().into_iter().map(|name| entry((name, vec![1, 1, 2, 2])));
-    let all: Vec<_> = parameters.iter().cloned().chain(buffers).collect();
-    let order: String = parameters.iter().map(|(name, _)| format!("{name}\n")).collect();
+    let parameters: Vec<_> =
+        (config.parameter_shapes(parts).into_iter()).map(|(name, shape)| (format!("model.{name}"), shape)).collect();
+    let buffers: Vec<String> = config.buffer_names().iter().map(|name| format!("model.{name}")).collect();
+    // The state dict: a layer's buffer follows its parameters; a skip that only resamples has nothing but its buffer.
+    let mut state = Vec::new();
+    for entry in &parameters {
+        state.push(entry.clone());
+        let buffer =
+            entry.0.replace("conv0.bias", "conv0.resample_filter").replace("conv1.bias", "skip.resample_filter");
+        if buffers.contains(&buffer) {
+            state.push((buffer, vec![1, 1, 2, 2]));
+        }
+    }
+    let order: String = state.iter().map(|(name, _)| format!("{name}\n")).collect();
     [
         ("param_count", config.parameter_count(parts).to_string()),
-        ("entries", all.len().to_string()),
+        ("entries", (parameters.len() + buffers.len()).to_string()),
         ("param_entries", parameters.len().to_string()),
-        ("sha256", listing(&all)),
+        ("sha256", listing(&state)),
         ("params_sha256", listing(&parameters)),
         ("order_sha256", sha256(&order)),
     ]
