@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::named::shapes;
 use super::unet::UNet;
+use super::weights;
+use crate::error::{Error, Result};
 
 /// How the two outputs are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,10 +95,23 @@ impl BlockPlan {
     }
 }
 
+/// Largest sensible value of any size, far from any overflow.
+const LIMIT: usize = 4096;
+
 impl UNetConfig {
     /// A network whose phi output has `phi_parts` times the channels of an image, with initial weights from `seed`.
     pub fn init(&self, phi_parts: usize, seed: u64, device: &Device) -> UNet {
         UNet::new(self, phi_parts, seed, device).initialized()
+    }
+
+    /// The network with its weights from a safetensors file that has exactly these parameters (and perhaps the buffers
+    /// of a reference state dict).
+    pub fn load(&self, phi_parts: usize, path: &std::path::Path, device: &Device) -> Result<UNet> {
+        let problems = self.validate();
+        if !problems.is_empty() {
+            return Err(Error::Config(problems));
+        }
+        weights::load(UNet::new(self, phi_parts, 0, device), path, &self.buffer_names())
     }
 
     /// The names and shapes of all parameters, in the order in which the reference registers them.
@@ -180,6 +195,11 @@ impl UNetConfig {
             }
         };
         let levels = self.mult.len();
+        let sizes = [("resolution", self.resolution), ("channels", self.channels), ("width", self.width)];
+        let sizes = sizes.into_iter().chain([("blocks", self.blocks), ("augment_dim", self.augment_dim)]);
+        for (name, size) in sizes.chain(self.mult.iter().map(|&mult| ("mult", mult))) {
+            require(size <= LIMIT, format!("{name} must be at most {LIMIT}, not {size}"));
+        }
         require(self.channels > 0, "channels must be at least 1".into());
         require(self.blocks > 0, "blocks must be at least 1".into());
         let width = self.width > 0 && self.width.is_multiple_of(4);
@@ -322,6 +342,7 @@ mod tests {
         let problems = UNetConfig { attention: vec![16, 12, 64], ..UNetConfig::default() }.validate();
         assert_eq!(problems.len(), 2, "{problems:?}");
         assert!(!UNetConfig { mult: vec![], ..UNetConfig::default() }.validate().is_empty());
+        assert!(!UNetConfig { width: usize::MAX - 3, ..UNetConfig::default() }.validate().is_empty());
         assert!(!UNetConfig { mult: vec![1; 64], ..UNetConfig::default() }.validate().is_empty());
         // 224 channels would be 3 heads.
         let heads = UNetConfig { width: 224, mult: vec![1], attention: vec![32], ..UNetConfig::default() };

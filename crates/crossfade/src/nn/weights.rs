@@ -17,6 +17,9 @@ use crate::error::{Error, Result};
 /// A tensor on the host: name, shape, values in row-major order.
 pub type HostTensor = (String, Vec<usize>, Vec<f32>);
 
+/// Finds the shape and values of a parameter by its dotted name.
+pub type Source<'a> = dyn Fn(&str) -> Option<(Vec<usize>, Vec<f32>)> + 'a;
+
 /// Longest header that is read from a file; the largest network of this toolkit needs 0.2 MB.
 const HEADER_LIMIT: u64 = 16 << 20;
 
@@ -66,8 +69,8 @@ pub fn gradients<M: Module>(module: &M, gradients: Gradients) -> Vec<HostTensor>
 ///
 /// Parameters that have not been used yet are never drawn. The error lists all names that are missing or have another
 /// shape.
-pub fn apply<M: Module>(module: M, source: &dyn Fn(&str) -> Option<(Vec<usize>, Vec<f32>)>) -> Result<M> {
-    struct Apply<'a>(Path, &'a dyn Fn(&str) -> Option<(Vec<usize>, Vec<f32>)>, Vec<String>);
+pub fn apply<M: Module>(module: M, source: &Source) -> Result<M> {
+    struct Apply<'a>(Path, &'a Source<'a>, Vec<String>);
     impl ModuleMapper for Apply<'_> {
         fn enter_module(&mut self, name: &str, _: &str) {
             self.0.enter(name);
@@ -258,10 +261,24 @@ mod tests {
         assert_ne!(collect(&a), collect(&b));
         let path = save(dir.path(), &collect(&a));
         assert_eq!(collect(&load(b, &path, &[]).unwrap()), collect(&a));
+        let loaded = preset("tiny").unwrap().load(1, &path, &Device::flex()).unwrap();
+        assert_eq!(collect(&loaded), collect(&a));
         assert_eq!(TensorFile::open(&path).unwrap().metadata()["format"], "pt");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "something was left aside");
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!(safetensors::SafeTensors::deserialize(&bytes).unwrap().len(), collect(&a).len());
+    }
+
+    #[test]
+    fn loaded_weights_can_be_trained() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = save(dir.path(), &collect(&net(1)));
+        let trained = preset("tiny").unwrap().load(1, &path, &Device::flex()).unwrap().train();
+        let device = Device::flex().autodiff();
+        let x = Tensor::ones([1, 3, 16, 16], &device);
+        let raw = trained.forward(x, Tensor::zeros([1], &device), None, None);
+        let loss = raw.phi.sum() + raw.eps.unwrap().sum();
+        assert_eq!(gradients(&trained, loss.backward()).len(), collect(&trained).len());
     }
 
     #[test]
