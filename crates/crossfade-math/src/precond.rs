@@ -20,7 +20,7 @@ pub enum Precond {
     Conditional,
     /// DiffusionEdge: c_noise = ln(t)/4, and a φ head that tends to +x_t at t = 0.
     DiffusionEdge,
-    /// No scalings: the raw heads.
+    /// The raw heads; only the input is scaled.
     None,
 }
 
@@ -90,7 +90,10 @@ impl Precond {
                 let norm = (t * t + 1.0).sqrt();
                 all(1.0, t.ln() / 4.0, (1.0 - t, t / norm), (t.sqrt(), (1.0 - t).sqrt() / norm))
             }
-            Self::None => all(1.0, t.ln(), (0.0, 1.0), (0.0, 1.0)),
+            Self::None => {
+                let D = (1.0 - t).powi(2) + process.noise.variance(t);
+                all(1.0 / D.sqrt(), t.ln(), (0.0, 1.0), (0.0, 1.0))
+            }
         }
     }
 }

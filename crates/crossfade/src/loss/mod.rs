@@ -50,7 +50,11 @@ impl Objective {
     /// # Shapes
     /// `labels` `[B, augment_dim]`.
     pub fn loss(
-        &self, net: &Denoiser, batch: &Noised, labels: Option<Tensor<2>>, dropout: Option<&DropoutKey>,
+        &self,
+        net: &Denoiser,
+        batch: &Noised,
+        labels: Option<Tensor<2>>,
+        dropout: Option<&DropoutKey>,
         perceptual: Option<Perceptual>,
     ) -> Loss {
         let raw = net.raw(batch.x_t.0.clone(), &batch.t, labels, dropout);
@@ -134,16 +138,20 @@ fn reduce(x: Tensor<4>, reduction: Reduction) -> Tensor<2> {
 
 /// The reference's term on x̂_0 (§2.4).
 fn auxiliary(
-    aux: &Auxiliary, process: &Process, batch: &Noised, heads: Heads, perceptual: Option<Perceptual>,
+    aux: &Auxiliary,
+    process: &Process,
+    batch: &Noised,
+    heads: Heads,
+    perceptual: Option<Perceptual>,
 ) -> Tensor<1> {
     let phi = Images::split(heads.phi, batch.phi.len());
     let t = Coef::Each(batch.t.clone());
     let estimate = match aux.estimate {
         AuxEstimate::Phi => process.H(&phi, 1.0).scale(-1.0),
         AuxEstimate::Heads => {
-            let H_t = process.attenuation.H(&phi, &t);
+            let fade = process.attenuation.H(&phi, &t);
             let sigma = t.map(|t| -process.noise.sigma(t));
-            Images::lincomb(&[(1.0.into(), &batch.x_t), ((-1.0).into(), &H_t), (sigma, &Images(heads.eps))])
+            Images::lincomb(&[(1.0.into(), &batch.x_t), ((-1.0).into(), &fade), (sigma, &Images(heads.eps))])
         }
     };
     let l1 = aux.l1.map(|how| reduce((estimate.0.clone() - batch.x0.0.clone()).abs(), how));

@@ -17,13 +17,14 @@ pub fn reference_heun<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, h
         let e = problem.estimate(&x, t)?;
         (hooks.observe)(State { step, t, x_t: &x, x0: &e.x0 });
         let z = (s > 0.0).then(|| (hooks.noise)(step));
-        let plain = process.ddim(&e.anchor, &e.phi, &e.eps, z.as_ref(), 1.0, t, s);
         if s == 0.0 || t - s < full {
-            x = plain;
+            x = process.ddim(&e.anchor, &e.phi, &e.eps, z.as_ref(), 1.0, t, s);
             continue;
         }
+        // The predictor goes without noise, which is added once at the end.
         let (dt, d) = (t - s, drift(&e, t));
-        let d_s = drift(&problem.estimate(&plain, s)?, s);
+        let predicted = F::lincomb(&[(1.0.into(), &x), (dt.into(), &d)]);
+        let d_s = drift(&problem.estimate(&predicted, s)?, s);
         let mut terms = vec![(1.0.into(), &x), ((0.5 * dt).into(), &d), ((0.5 * dt).into(), &d_s)];
         terms.extend(z.as_ref().map(|z| (process.sigma_tilde(t, s).into(), z)));
         x = F::lincomb(&terms);

@@ -7,9 +7,12 @@
 mod case;
 mod compare;
 mod formula;
+mod loss;
+mod lr_schedule;
 mod nets;
 mod npy;
 mod parameter_lists;
+mod sampling;
 mod unet_forward;
 mod unet_gradient;
 
@@ -36,6 +39,9 @@ macro_rules! kinds {
 
 kinds! {
     golden_formula: "formula" => formula::check, skips nothing;
+    golden_loss: "loss" => loss::check, skips loss::skips;
+    golden_lr_schedule: "lr_schedule" => lr_schedule::check, skips nothing;
+    golden_sampling: "sampling" => sampling::check, skips sampling::skips;
     golden_parameter_lists: "parameter_lists" => parameter_lists::check, skips parameter_lists::skips;
     golden_unet_forward: "unet_forward" => unet_forward::check, skips nothing;
     golden_unet_gradient: "unet_gradient" => unet_gradient::check, skips nothing;

@@ -8,9 +8,15 @@ use serde_json::Value;
 use crate::case::{Case, usizes};
 use crate::formula::parameter;
 
-/// The constructor settings of a case, in our words. `module` is the reference's, e.g. `uncond_unet_sd_2.EDMPrecond`.
+/// The constructor settings of the network of a case.
+fn settings(case: &Case) -> &Value {
+    let own = &case.json["settings"];
+    if own.is_object() { own } else { &case.json["unet_settings"] }
+}
+
+/// The constructor settings of a case, in our words.
 pub fn config(case: &Case) -> UNetConfig {
-    let settings: &Value = &case.json["settings"];
+    let settings = settings(case);
     let number = |key: &str| settings[key].as_u64().unwrap() as usize;
     let module = module(case);
     assert_eq!(number("channel_mult_emb"), 4, "the embedding is four times as wide as the network");
@@ -28,15 +34,21 @@ pub fn config(case: &Case) -> UNetConfig {
     }
 }
 
-/// The reference's file, e.g. `uncond_unet_sd_2`.
+/// The reference's file, e.g. `uncond_unet_sd_2` of `unet.uncond_unet_sd_2.EDMPrecond`.
 pub fn module(case: &Case) -> &str {
-    case.json["module"].as_str().unwrap().split('.').next().unwrap()
+    let class = case.json["unet"].as_str().or(case.json["module"].as_str()).unwrap();
+    class.trim_start_matches("unet.").split('.').next().unwrap()
+}
+
+/// Whether a case stems from the older release.
+pub fn older(case: &Case) -> bool {
+    ["title", "release"].iter().any(|key| case.json[*key].as_str().unwrap_or_default().contains("older release"))
 }
 
 /// The network of a case with the formula's weights.
 pub fn network(case: &Case, device: &Device) -> UNet {
     let config = config(case);
-    let parts = case.json["settings"]["out_mul"].as_u64().unwrap_or(1) as usize;
+    let parts = settings(case)["out_mul"].as_u64().unwrap_or(1) as usize;
     let count = case.json["param_count"].as_u64();
     assert!(count.is_none_or(|n| n as usize == config.parameter_count(parts)), "{count:?} parameters");
     let shapes: std::collections::BTreeMap<_, _> = config.parameter_shapes(parts).into_iter().collect();
@@ -52,7 +64,6 @@ pub fn denoiser(case: &Case, device: &Device) -> Denoiser {
     // The files whose name ends in _2 or _3 have σ = t.
     let linear = module(case).ends_with("_2") || module(case).ends_with("_3");
     let noise = if linear { NoiseScale::Linear } else { NoiseScale::Sqrt };
-    let older = case.json["title"].as_str().unwrap_or_default().contains("older release");
-    let precond = if older { Precond::OlderRelease } else { Precond::default() };
+    let precond = if older(case) { Precond::OlderRelease } else { Precond::default() };
     Denoiser { unet: network(case, device), process: Process::new(Attenuation::Constant, noise), precond }
 }

@@ -1,0 +1,133 @@
+//! Training losses and their gradients at given x_0, noise and t.
+use crossfade::engine::{Device, Images, Tensor, from_host, to_host};
+use crossfade::loss::{AuxEstimate, AuxWeight, Auxiliary, Noised, Objective, Pairing, Reduction};
+use crossfade::math::{Attenuation, LossNorm, NoiseScale, Precond, Process, Weighting};
+use crossfade::nn::Denoiser;
+use crossfade::nn::weights::gradients;
+use serde_json::Value;
+
+use crate::case::Case;
+use crate::compare::{self, l2};
+use crate::nets;
+
+/// What a case trains: the reference's class.
+fn class(case: &Case) -> &str {
+    case.json["module"].as_str().unwrap()
+}
+
+fn implemented(case: &Case) -> bool {
+    nets::module(case).starts_with("uncond_unet")
+}
+
+pub fn skips(case: &Case) -> Vec<String> {
+    if !implemented(case) {
+        return vec![format!("network {}", nets::module(case))];
+    }
+    let variants = case.json["variants"].as_object().unwrap().keys();
+    variants.filter(|v| v.ends_with("disloss")).map(|v| format!("{v} (injected gradient, needs a decoder)")).collect()
+}
+
+fn process(case: &Case) -> Process {
+    let attenuation = if class(case).contains("linear") { Attenuation::Linear } else { Attenuation::Constant };
+    let noise = if class(case).contains("const_2") { NoiseScale::Linear } else { NoiseScale::Sqrt };
+    Process::new(attenuation, noise)
+}
+
+fn denoiser(case: &Case, device: &Device) -> Denoiser {
+    let precond = match case.json["preconditioning"].as_str() {
+        Some(text) if text.starts_with("off") => Precond::None,
+        Some(_) => Precond::Repeated,
+        None if nets::older(case) => Precond::OlderRelease,
+        None => Precond::default(),
+    };
+    Denoiser { process: process(case), precond, ..nets::denoiser(case, device) }
+}
+
+/// The objective of the reference's class with a variant's options (§2.2–2.4).
+fn objective(case: &Case, variant: &Value) -> Objective {
+    let (latent, linear) = (class(case).contains("Latent"), class(case).contains("linear"));
+    let older = nets::older(case) || linear;
+    let noise = process(case).noise;
+    let weighting = match (variant["weighting_loss"].as_bool().unwrap(), older, noise) {
+        (false, ..) => Weighting::Ones,
+        (true, true, _) => Weighting::OlderRelease,
+        (true, false, NoiseScale::Sqrt) => Weighting::Reference,
+        (true, false, NoiseScale::Linear) => Weighting::ReferenceLinear,
+    };
+    let auxiliary = if older {
+        Auxiliary {
+            estimate: AuxEstimate::Heads,
+            l1: Some(Reduction::Mean),
+            weight: if latent { AuxWeight::Linear } else { AuxWeight::Square },
+            pairing: Pairing::Mixed,
+        }
+    } else {
+        let phi = !latent && noise == NoiseScale::Sqrt;
+        Auxiliary {
+            estimate: if phi { AuxEstimate::Phi } else { AuxEstimate::Heads },
+            l1: latent.then_some(Reduction::Sum),
+            weight: AuxWeight::HalfLog,
+            pairing: Pairing::MixedSum,
+        }
+    };
+    Objective {
+        weighting,
+        norm: if variant["use_l1"].as_bool().unwrap() { LossNorm::L1L2 } else { LossNorm::L2 },
+        reduction: if older { Reduction::Mean } else { Reduction::Sum },
+        l1_reduction: if latent && !older { Reduction::Sum } else { Reduction::Mean },
+        t_min: case.json["eps"].as_f64().unwrap(),
+        auxiliary: Some(auxiliary),
+    }
+}
+
+/// The stand-in for the perceptual network: the mean squared difference of each sample.
+fn stand_in(a: Tensor<4>, b: Tensor<4>) -> Tensor<2> {
+    (a - b).square().flatten::<2>(1, 3).mean_dim(1)
+}
+
+pub fn check(case: &Case) -> Vec<String> {
+    if !implemented(case) {
+        return vec![];
+    }
+    let device = Device::flex();
+    let net = denoiser(case, &device.clone().autodiff());
+    let shape: [usize; 4] = case.shape("x0").try_into().unwrap();
+    let input = |key: &str| Images(from_host(&case.input(key, &shape), shape, &device));
+    let drawn: Vec<Images> = (net.process.drawn_parts() > 0).then(|| input("K")).into_iter().collect();
+    let batch = Noised::new(&net.process, input("x0"), &drawn, input("noise"), case.times());
+    let heads = net.heads(batch.x_t.0.clone(), &batch.t, None);
+    let single = nets::config(case).decoders == crossfade::nn::Decoders::One;
+    let mut failures = compare::output(case, "x_t", &to_host(batch.x_t.0.clone()), false);
+    failures.extend(compare::output(case, "phi", &to_host(heads.phi.inner()), single));
+    failures.extend(compare::output(case, "eps", &to_host(heads.eps.inner()), single));
+    for (name, variant) in case.json["variants"].as_object().unwrap() {
+        if name.ends_with("disloss") {
+            continue;
+        }
+        let perceptual = name.ends_with("_perc").then_some(&stand_in as &dyn Fn(_, _) -> _);
+        let loss = objective(case, variant).loss(&net, &batch, None, None, perceptual);
+        let total = loss.total.clone().into_scalar::<f32>();
+        let mut near = |what: &str, got: f64, want: f64, relative: f64| {
+            if got.is_nan() || (got - want).abs() > relative * want.abs().max(1e-12) {
+                failures.push(format!("{name}: {what} {got:.9}, expected {want:.9}"));
+            }
+        };
+        // Ten times the rounding of the reference, at least ten units of f32.
+        let tolerance = (10.0 * variant["rel_diff"].as_f64().unwrap()).max(1e-6);
+        near("loss", f64::from(total), variant["loss_f64run"].as_f64().unwrap(), tolerance);
+        let grads = gradients(&net.unet, loss.total.backward());
+        let norms: Vec<(String, f64)> = grads
+            .iter()
+            .map(|(name, _, g)| (format!("model.{name}"), l2(&g.iter().map(|&v| f64::from(v)).collect::<Vec<_>>())))
+            .collect();
+        let global = l2(&norms.iter().map(|(_, n)| *n).collect::<Vec<_>>());
+        let want = |run: &str| variant[&format!("grad_global_norm_{run}")].as_f64().unwrap();
+        let spread = ((want("f32run") / want("f64run") - 1.0).abs() * 10.0).max(1e-5);
+        near("gradient norm", global, want("f64run"), spread);
+        for (parameter, want) in variant["grad_l2_f64run"].as_object().unwrap() {
+            let got = norms.iter().find(|(name, _)| name == parameter).unwrap().1;
+            near(&format!("gradient of {parameter}"), got, want.as_f64().unwrap(), spread.max(2e-5));
+        }
+    }
+    failures
+}
