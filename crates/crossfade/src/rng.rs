@@ -32,6 +32,8 @@ pub enum Purpose {
     Procedural = 10,
     /// Samples of the oracle laboratory.
     Lab = 11,
+    /// The horizontal flip of a training sample.
+    Flip = 12,
 }
 
 /// A stream of numbers that belongs to one (seed, index, step, purpose).

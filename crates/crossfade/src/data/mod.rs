@@ -1,1 +1,200 @@
 //! Image sets behind one trait, and the registry.
+//!
+//! A source (one file each: [`cifar10`], [`idx`], [`folder`], [`zip`], [`procedural`]) gives its images as they are
+//! stored; [`DataConfig::open`] wraps it so that they come out square, at one resolution and channel count. The
+//! [`loader`] turns a set into batches. Nothing here knows the tensor engine.
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+pub mod check;
+pub mod cifar10;
+pub mod files;
+pub mod folder;
+pub mod idx;
+pub mod image;
+pub mod loader;
+mod pickle;
+pub mod procedural;
+pub mod resize;
+pub mod sheet;
+pub mod zip;
+
+pub use check::{CheckReport, check};
+pub use files::write_atomic;
+pub use image::{Image, png_text};
+pub use loader::{Batch, Loader, LoaderConfig};
+pub use resize::{Filter, PassOrder, resize};
+pub use sheet::contact_sheet;
+
+/// A set of images, read by index.
+pub trait Dataset: Send + Sync {
+    /// The number of images; never zero.
+    fn len(&self) -> usize;
+
+    /// Image `index`; an error names the file.
+    fn get(&self, index: usize) -> Result<Image>;
+
+    /// What image `index` is called: its file, or its place in one.
+    fn name(&self, index: usize) -> String;
+
+    /// The set in one line for people.
+    fn describe(&self) -> String;
+
+    /// Whether `get` is little more than a copy, so that keeping its results would be a waste.
+    fn in_memory(&self) -> bool {
+        false
+    }
+
+    /// Always false: a set without images does not open.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// How an image becomes square.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fit {
+    /// Cut the largest square out of the middle.
+    #[default]
+    Crop,
+    /// Squeeze the whole image into the square.
+    Stretch,
+}
+
+/// Which part of a set that knows two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Split {
+    /// The images to learn from.
+    #[default]
+    Train,
+    /// The images held back.
+    Test,
+}
+
+/// Where images come from; the `[data]` section of a configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum DataConfig {
+    /// Drawn on the fly, without files.
+    Procedural {
+        /// Another seed, another set.
+        #[serde(default)]
+        seed: u64,
+        /// How many images the set has.
+        #[serde(default = "procedural::default_len")]
+        len: usize,
+    },
+    /// CIFAR-10, binary or Python layout.
+    Cifar10 {
+        /// The directory of the batches, or the one above it.
+        path: PathBuf,
+        /// Training batches or the test batch.
+        #[serde(default)]
+        split: Split,
+    },
+    /// MNIST and its like.
+    Idx {
+        /// An IDX file of images, gzipped or not, or the directory of the training images.
+        path: PathBuf,
+    },
+    /// PNG, JPEG and WebP files, also in directories below.
+    Folder {
+        /// The directory.
+        path: PathBuf,
+        /// How an image becomes square.
+        #[serde(default)]
+        fit: Fit,
+        /// How an image is resized.
+        #[serde(default)]
+        filter: Filter,
+    },
+    /// A zip of PNG, JPEG and WebP files, read in place.
+    Zip {
+        /// The archive.
+        path: PathBuf,
+        /// How an image becomes square.
+        #[serde(default)]
+        fit: Fit,
+        /// How an image is resized.
+        #[serde(default)]
+        filter: Filter,
+    },
+}
+
+impl DataConfig {
+    /// The images at exactly `resolution` x `resolution` with 1 or 3 `channels`.
+    pub fn open(&self, resolution: usize, channels: usize) -> Result<Box<dyn Dataset>> {
+        if !(1..=4096).contains(&resolution) || !matches!(channels, 1 | 3) {
+            return Err(Error::request(format!(
+                "images of {resolution}x{resolution} with {channels} channels: \
+                 the resolution must be 1 to 4096, the channels 1 or 3"
+            )));
+        }
+        let (fit, filter) = match *self {
+            Self::Folder { fit, filter, .. } | Self::Zip { fit, filter, .. } => (fit, filter),
+            _ => (Fit::default(), Filter::default()),
+        };
+        Ok(Box::new(Fitted { source: self.source(resolution)?, resolution, channels, fit, filter }))
+    }
+
+    /// The images as they are stored; `resolution` matters only to those that are drawn.
+    pub fn source(&self, resolution: usize) -> Result<Box<dyn Dataset>> {
+        Ok(match self {
+            Self::Procedural { seed, len } => Box::new(procedural::Procedural::new(*seed, *len, resolution)?),
+            Self::Cifar10 { path, split } => Box::new(cifar10::Cifar10::open(path, *split)?),
+            Self::Idx { path } => Box::new(idx::Idx::open(path)?),
+            Self::Folder { path, .. } => Box::new(folder::Folder::open(path)?),
+            Self::Zip { path, .. } => Box::new(zip::Zip::open(path)?),
+        })
+    }
+}
+
+/// A source whose images are brought to one shape.
+struct Fitted {
+    source: Box<dyn Dataset>,
+    resolution: usize,
+    channels: usize,
+    fit: Fit,
+    filter: Filter,
+}
+
+impl Dataset for Fitted {
+    fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    /// Channels, then crop, then resize: the order of `Image.open(f).convert("RGB")` and what follows it.
+    fn get(&self, index: usize) -> Result<Image> {
+        let image = self.source.get(index)?;
+        let image = image.with_channels(self.channels);
+        let square = match self.fit {
+            Fit::Crop => image.centre_square(),
+            Fit::Stretch => Cow::Borrowed(&*image),
+        };
+        Ok(resize(&square, self.resolution, self.resolution, self.filter, PassOrder::HorizontalFirst))
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.source.name(index)
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, at {r}x{r}x{c}", self.source.describe(), r = self.resolution, c = self.channels)
+    }
+
+    fn in_memory(&self) -> bool {
+        self.source.in_memory()
+    }
+}
+
+/// Whether a file name (without directories) is one of an image to use.
+fn is_image_name(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, e)| e.to_ascii_lowercase());
+    !name.starts_with('.') && matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg" | "webp"))
+}

@@ -1,1 +1,19 @@
-//! Networks.
+//! The unconditional network, bottom up: layers, block, U-Net, and the preconditioned [`Denoiser`].
+//!
+//! Parameter names and layouts are those of the reference state dicts (SPEC, appendix B), so that weights travel
+//! between the two without renaming or transposition.
+pub mod attention;
+pub mod block;
+pub mod config;
+pub mod dropout;
+pub mod embed;
+pub mod gate;
+pub mod init;
+pub mod layers;
+pub mod named;
+pub mod unet;
+pub mod weights;
+
+pub use config::{Decoders, PRESETS, UNetConfig, preset};
+pub use dropout::DropoutKey;
+pub use unet::{RawHeads, UNet};

@@ -1,0 +1,107 @@
+//! What is in a set, and what of it cannot be read.
+use std::collections::BTreeMap;
+use std::fmt;
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::DataConfig;
+use crate::error::Result;
+
+/// Images read between two reports of progress.
+const CHUNK: usize = 64;
+/// Lines a list takes in the text for people.
+const SHOWN: usize = 12;
+
+/// The findings of [`check`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    /// The set in one line.
+    pub source: String,
+    /// Images in the set.
+    pub images: usize,
+    /// Images that could be read.
+    pub readable: usize,
+    /// How many images there are of each size ("width x height" as "256x256").
+    pub sizes: BTreeMap<String, usize>,
+    /// How many images have 1 channel, how many 3.
+    pub channels: BTreeMap<usize, usize>,
+    /// The images that could not be read.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// An image that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unreadable {
+    /// Its file, or its place in one.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl CheckReport {
+    /// Whether every image could be read.
+    pub fn is_clean(&self) -> bool {
+        self.unreadable.is_empty()
+    }
+}
+
+/// Reads every image of a set as it is stored; `progress` hears how many are done, and of how many.
+///
+/// An unreadable image is reported; only a set that does not open at all is an error.
+pub fn check(config: &DataConfig, progress: &mut dyn FnMut(usize, usize)) -> Result<CheckReport> {
+    let set = config.source(32)?;
+    let images = set.len();
+    let mut report = CheckReport {
+        source: set.describe(),
+        images,
+        readable: 0,
+        sizes: BTreeMap::new(),
+        channels: BTreeMap::new(),
+        unreadable: Vec::new(),
+    };
+    for start in (0..images).step_by(CHUNK) {
+        let end = images.min(start + CHUNK);
+        let found: Vec<_> = (start..end)
+            .into_par_iter()
+            .map(|k| set.get(k).map(|image| (image.width, image.height, image.channels)))
+            .collect();
+        for (k, found) in (start..end).zip(found) {
+            match found {
+                Ok((width, height, channels)) => {
+                    report.readable += 1;
+                    *report.sizes.entry(format!("{width}x{height}")).or_default() += 1;
+                    *report.channels.entry(channels).or_default() += 1;
+                }
+                Err(error) => report.unreadable.push(Unreadable { name: set.name(k), reason: error.to_string() }),
+            }
+        }
+        progress(end, images);
+    }
+    Ok(report)
+}
+
+impl fmt::Display for CheckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.source)?;
+        writeln!(f, "readable: {} of {}", self.readable, self.images)?;
+        for (channels, count) in &self.channels {
+            writeln!(f, "{}: {count}", if *channels == 1 { "grey" } else { "colour" })?;
+        }
+        let mut sizes: Vec<_> = self.sizes.iter().collect();
+        sizes.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        for (size, count) in sizes.iter().take(SHOWN) {
+            writeln!(f, "{size}: {count}")?;
+        }
+        if sizes.len() > SHOWN {
+            writeln!(f, "and {} more sizes", sizes.len() - SHOWN)?;
+        }
+        for image in self.unreadable.iter().take(SHOWN) {
+            writeln!(f, "unreadable: {}", image.reason)?;
+        }
+        if self.unreadable.len() > SHOWN {
+            writeln!(f, "and {} more unreadable images", self.unreadable.len() - SHOWN)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! CIFAR-10 in its binary and its Python layout.
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::files::read_limited;
+use super::{Dataset, Image, Split, pickle};
+use crate::error::{Error, Result};
+
+const SIDE: usize = 32;
+/// An image: the red plane, the green one, the blue one.
+pub(super) const IMAGE: usize = 3 * SIDE * SIDE;
+/// A record of the binary layout: the label, the image.
+const RECORD: usize = 1 + IMAGE;
+/// Largest batch file; the real ones have 30 MB.
+const MAX_FILE: u64 = 512 << 20;
+
+/// The batches of one split, held in memory.
+pub struct Cifar10 {
+    directory: PathBuf,
+    batches: Vec<Batch>,
+}
+
+struct Batch {
+    name: String,
+    /// Planar images, one after the other.
+    planes: Vec<u8>,
+}
+
+impl Cifar10 {
+    /// Reads the batches found in `path`, or in `cifar-10-batches-bin` or `-py` below it; any number of training
+    /// batches will do.
+    pub fn open(path: &Path, split: Split) -> Result<Self> {
+        let below = ["cifar-10-batches-bin", "cifar-10-batches-py"].map(|name| path.join(name));
+        for directory in std::iter::once(path.to_path_buf()).chain(below.into_iter().filter(|p| p.is_dir())) {
+            let names = batch_names(&directory, split)?;
+            if !names.is_empty() {
+                let batches = names.into_iter().map(|name| Batch::read(&directory, name)).collect::<Result<_>>()?;
+                return Ok(Self { directory, batches });
+            }
+        }
+        let wanted = match split {
+            Split::Train => "data_batch_1.bin to data_batch_5.bin, or data_batch_1 to data_batch_5",
+            Split::Test => "test_batch.bin or test_batch",
+        };
+        Err(Error::file(path, format!("no CIFAR-10 batches here: expected {wanted}")))
+    }
+
+    /// The batch of image `index`, and the image's place in it.
+    fn locate(&self, mut index: usize) -> (&Batch, usize) {
+        for batch in &self.batches {
+            if index < batch.len() {
+                return (batch, index);
+            }
+            index -= batch.len();
+        }
+        panic!("image {index} beyond the end of the set")
+    }
+}
+
+/// The batch files of a directory in order: the binary ones, or else the pickled ones.
+fn batch_names(directory: &Path, split: Split) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(Error::io(directory))? {
+        names.push(entry.map_err(Error::io(directory))?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    let wanted = |name: &str, ending: &str| match (split, name.strip_suffix(ending)) {
+        (Split::Train, Some(stem)) => stem.strip_prefix("data_batch_").is_some_and(|n| n.parse::<u32>().is_ok()),
+        (Split::Test, Some(stem)) => stem == "test_batch",
+        (_, None) => false,
+    };
+    let (binary, other): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| wanted(name, ".bin"));
+    Ok(if binary.is_empty() { other.into_iter().filter(|name| wanted(name, "")).collect() } else { binary })
+}
+
+impl Batch {
+    fn read(directory: &Path, name: String) -> Result<Self> {
+        let path = directory.join(&name);
+        let bytes = read_limited(&path, MAX_FILE)?;
+        let planes = if name.ends_with(".bin") { from_records(&bytes) } else { pickle::cifar_images(&bytes) };
+        Ok(Self { planes: planes.map_err(|message| Error::file(&path, message))?, name })
+    }
+
+    fn len(&self) -> usize {
+        self.planes.len() / IMAGE
+    }
+}
+
+/// The images of the binary layout, without their labels.
+fn from_records(bytes: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    if bytes.is_empty() || !bytes.len().is_multiple_of(RECORD) {
+        return Err(format!(
+            "{} bytes are no whole number of {RECORD}-byte CIFAR-10 records; fetch the file again",
+            bytes.len()
+        ));
+    }
+    if let Some(record) = bytes.chunks_exact(RECORD).position(|r| r[0] > 9) {
+        return Err(format!("record {record} has label {}, CIFAR-10 has 0 to 9", bytes[record * RECORD]));
+    }
+    Ok(bytes.chunks_exact(RECORD).flat_map(|r| &r[1..]).copied().collect())
+}
+
+impl Dataset for Cifar10 {
+    fn len(&self) -> usize {
+        self.batches.iter().map(Batch::len).sum()
+    }
+
+    fn get(&self, index: usize) -> Result<Image> {
+        let (batch, place) = self.locate(index);
+        let planes = &batch.planes[place * IMAGE..][..IMAGE];
+        let area = SIDE * SIDE;
+        let pixels = (0..area).flat_map(|i| [planes[i], planes[area + i], planes[2 * area + i]]).collect();
+        Ok(Image::new(SIDE, SIDE, 3, pixels))
+    }
+
+    fn name(&self, index: usize) -> String {
+        let (batch, place) = self.locate(index);
+        format!("{} #{place}", self.directory.join(&batch.name).display())
+    }
+
+    fn describe(&self) -> String {
+        let names: Vec<_> = self.batches.iter().map(|b| b.name.as_str()).collect();
+        format!("CIFAR-10 in {}: {} images of {}", self.directory.display(), self.len(), names.join(", "))
+    }
+
+    fn in_memory(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,93 @@
+//! Files that appear whole or not at all, and files read with a limit.
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+
+/// Writes `bytes` to `path` so that a reader sees the old file or the new one, never a part: written aside in the same
+/// directory, flushed to the disk, renamed. On failure the file aside is removed.
+pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
+    let path = path.as_ref();
+    let aside = beside(path)?;
+    let written = write_synced(&aside, bytes).and_then(|()| fs::rename(&aside, path));
+    if let Err(source) = written {
+        // The first error is the one worth telling; the file may not even have been created.
+        let _ = fs::remove_file(&aside);
+        return Err(Error::io(path)(source));
+    }
+    sync_directory(path)
+}
+
+/// A name for a temporary file in the directory of `path`, unique among processes and threads.
+fn beside(path: &Path) -> Result<PathBuf> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let name = path.file_name().ok_or_else(|| Error::request(format!("{} is not a file name", path.display())))?;
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let aside = format!(".{}.{}.{count}.tmp", name.to_string_lossy(), std::process::id());
+    Ok(path.with_file_name(aside))
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Makes the rename itself durable; only Unix can open a directory for that.
+fn sync_directory(path: &Path) -> Result<()> {
+    if cfg!(unix) {
+        let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(directory).and_then(|d| d.sync_all()).map_err(Error::io(directory))?;
+    }
+    Ok(())
+}
+
+/// Reads a whole file of at most `limit` bytes.
+pub(crate) fn read_limited(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let file = File::open(path).map_err(Error::io(path))?;
+    let length = file.metadata().map_err(Error::io(path))?.len();
+    let too_large = || Error::file(path, format!("larger than the limit of {} MiB", limit >> 20));
+    if length > limit {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::with_capacity(length as usize);
+    // The length is only what the system said a moment ago.
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    if bytes.len() as u64 > limit { Err(too_large()) } else { Ok(bytes) }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_nothing_and_a_good_one_replaces() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.bin");
+        write_atomic(&path, b"old").unwrap();
+        write_atomic(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+
+        // A directory with something in it cannot be replaced by a file.
+        let occupied = dir.path().join("occupied");
+        fs::create_dir(&occupied).unwrap();
+        fs::write(occupied.join("x"), b"x").unwrap();
+        assert!(write_atomic(&occupied, b"bytes").is_err());
+        assert!(write_atomic(dir.path().join("absent/file"), b"bytes").is_err());
+        let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["a.bin", "occupied"]);
+    }
+
+    #[test]
+    fn reading_stops_at_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.bin");
+        fs::write(&path, [7; 100]).unwrap();
+        assert_eq!(read_limited(&path, 100).unwrap().len(), 100);
+        assert!(read_limited(&path, 99).unwrap_err().to_string().contains("a.bin"));
+    }
+}

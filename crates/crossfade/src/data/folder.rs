@@ -1,0 +1,80 @@
+//! A directory of image files.
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::files::read_limited;
+use super::{Dataset, Image, is_image_name};
+use crate::error::{Error, Result};
+
+/// Largest image file that is read.
+const MAX_FILE: u64 = 256 << 20;
+
+/// PNG, JPEG and WebP files under a directory, ordered by the bytes of their relative paths.
+///
+/// Names that begin with a dot are skipped. Links to files are followed, links to directories are not, so there are no
+/// loops.
+pub struct Folder {
+    root: PathBuf,
+    files: Vec<PathBuf>,
+    ignored: usize,
+}
+
+impl Folder {
+    /// Lists the directory; an error if it has no images.
+    pub fn open(root: &Path) -> Result<Self> {
+        let mut set = Self { root: root.to_path_buf(), files: Vec::new(), ignored: 0 };
+        let mut pending = vec![PathBuf::new()];
+        while let Some(directory) = pending.pop() {
+            set.list(&directory, &mut pending)?;
+        }
+        if set.files.is_empty() {
+            return Err(Error::file(root, "no PNG, JPEG or WebP files here or in directories below"));
+        }
+        set.files.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
+        Ok(set)
+    }
+
+    fn list(&mut self, directory: &Path, pending: &mut Vec<PathBuf>) -> Result<()> {
+        let full = self.root.join(directory);
+        for entry in fs::read_dir(&full).map_err(Error::io(&full))? {
+            let entry = entry.map_err(Error::io(&full))?;
+            let path = directory.join(entry.file_name());
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let kind = entry.file_type().map_err(Error::io(entry.path()))?;
+            if name.starts_with('.') {
+                self.ignored += 1;
+            } else if kind.is_dir() {
+                pending.push(path);
+            } else if is_image_name(&name) && (kind.is_file() || kind.is_symlink() && !entry.path().is_dir()) {
+                // A dangling link stays in the list: that it cannot be read must not pass in silence.
+                self.files.push(path);
+            } else {
+                self.ignored += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Dataset for Folder {
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn get(&self, index: usize) -> Result<Image> {
+        let path = self.root.join(&self.files[index]);
+        Image::decode(&read_limited(&path, MAX_FILE)?, &path)
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.files[index].display().to_string()
+    }
+
+    fn describe(&self) -> String {
+        let ignored = match self.ignored {
+            0 => String::new(),
+            n => format!(" ({n} other entries ignored)"),
+        };
+        format!("folder {}: {} images{ignored}", self.root.display(), self.len())
+    }
+}

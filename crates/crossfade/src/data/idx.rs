@@ -1,0 +1,102 @@
+//! MNIST, Fashion-MNIST and their like: IDX files of 8-bit grey images, gzipped or not.
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::GzDecoder;
+
+use super::{Dataset, Image};
+use crate::error::{Error, Result};
+
+/// Two zero bytes, 8-bit unsigned, three dimensions.
+const MAGIC: [u8; 4] = [0, 0, 8, 3];
+/// Most bytes of pixels.
+const MAX_BYTES: u64 = 2 << 30;
+
+/// An IDX3 file, held in memory.
+pub struct Idx {
+    path: PathBuf,
+    height: usize,
+    width: usize,
+    pixels: Vec<u8>,
+}
+
+impl Idx {
+    /// Reads an IDX file of images; of a directory, the file of its training images.
+    pub fn open(path: &Path) -> Result<Self> {
+        let path = if path.is_dir() { train_images(path)? } else { path.to_path_buf() };
+        let file = File::open(&path).map_err(Error::io(&path))?;
+        let mut plain = BufReader::new(file);
+        let gzipped = std::io::BufRead::fill_buf(&mut plain).map_err(Error::io(&path))?.starts_with(&[0x1f, 0x8b]);
+        if gzipped { Self::read(path, GzDecoder::new(plain)) } else { Self::read(path, plain) }
+    }
+
+    fn read(path: PathBuf, mut reader: impl Read) -> Result<Self> {
+        let mut header = [0u8; 16];
+        reader
+            .read_exact(&mut header)
+            .map_err(|e| Error::file(&path, format!("too short for an IDX file of images ({e})")))?;
+        if header[..4] != MAGIC {
+            return Err(Error::file(
+                &path,
+                format!("not an IDX file of 8-bit images: it begins with {:02x?}, not {MAGIC:02x?}", &header[..4]),
+            ));
+        }
+        let size = |at: usize| u64::from(u32::from_be_bytes([0, 1, 2, 3].map(|i| header[at + i])));
+        let (count, height, width) = (size(4), size(8), size(12));
+        let area = height * width;
+        if count == 0 || area == 0 || area > 1 << 24 || count.saturating_mul(area) > MAX_BYTES {
+            return Err(Error::file(
+                &path,
+                format!("claims {count} images of {width}x{height}; at most {} MiB are read", MAX_BYTES >> 20),
+            ));
+        }
+        let expected = count * area;
+        // Grows with what is really there: the header's word is not worth an allocation.
+        let mut pixels = Vec::new();
+        let got = reader
+            .take(expected + 1)
+            .read_to_end(&mut pixels)
+            .map_err(|e| Error::file(&path, format!("damaged after {} of {expected} bytes: {e}", pixels.len())))?;
+        if got as u64 != expected {
+            let how = if (got as u64) < expected { "fewer" } else { "more" };
+            return Err(Error::file(
+                &path,
+                format!("{how} bytes than {count} images of {width}x{height} take; fetch the file again"),
+            ));
+        }
+        Ok(Self { path, height: height as usize, width: width as usize, pixels })
+    }
+}
+
+fn train_images(directory: &Path) -> Result<PathBuf> {
+    let names = ["train-images-idx3-ubyte", "train-images.idx3-ubyte"];
+    names
+        .iter()
+        .flat_map(|name| [directory.join(name), directory.join(format!("{name}.gz"))])
+        .find(|path| path.is_file())
+        .ok_or_else(|| Error::file(directory, "no train-images-idx3-ubyte(.gz) in this directory"))
+}
+
+impl Dataset for Idx {
+    fn len(&self) -> usize {
+        self.pixels.len() / (self.height * self.width)
+    }
+
+    fn get(&self, index: usize) -> Result<Image> {
+        let area = self.height * self.width;
+        Ok(Image::new(self.width, self.height, 1, self.pixels[index * area..][..area].to_vec()))
+    }
+
+    fn name(&self, index: usize) -> String {
+        format!("{} #{index}", self.path.display())
+    }
+
+    fn describe(&self) -> String {
+        format!("IDX file {}: {} images", self.path.display(), self.len())
+    }
+
+    fn in_memory(&self) -> bool {
+        true
+    }
+}

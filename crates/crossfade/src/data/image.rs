@@ -1,0 +1,218 @@
+//! 8-bit images on the host: decoding with limits, PNG with text.
+use std::borrow::Cow;
+use std::io::Cursor;
+use std::path::Path;
+
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+
+use crate::error::{Error, Result};
+
+/// Most pixels an image file may have.
+pub const MAX_PIXELS: u64 = 64 << 20;
+/// Most bytes a decoder may allocate: `MAX_PIXELS` of 16-bit RGBA.
+const MAX_DECODER_BYTES: u64 = 512 << 20;
+/// Most bytes of text that one chunk of a PNG may hold.
+const MAX_TEXT: usize = 1 << 20;
+
+/// An image of 8 bits a channel, rows from the top, channels interleaved (HWC).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Pixels a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// 1 (grey) or 3 (RGB).
+    pub channels: usize,
+    /// `height * width * channels` bytes.
+    pub pixels: Vec<u8>,
+}
+
+impl Image {
+    /// An image of given pixels; the sizes must agree and be positive, `channels` 1 or 3.
+    pub fn new(width: usize, height: usize, channels: usize, pixels: Vec<u8>) -> Self {
+        assert!(channels == 1 || channels == 3, "an image has 1 or 3 channels, not {channels}");
+        assert!(width > 0 && height > 0, "an image has at least one pixel");
+        assert_eq!(pixels.len(), width * height * channels, "bytes of a {width}x{height}x{channels} image");
+        Self { width, height, channels, pixels }
+    }
+
+    /// Decodes a PNG, JPEG or WebP; `name` is for messages.
+    ///
+    /// 16-bit and palette images become 8-bit, EXIF orientation is applied, colour profiles are ignored (as PIL does).
+    /// Transparent pixels are laid over white, since the colours hidden under them are arbitrary.
+    pub fn decode(bytes: &[u8], name: impl AsRef<Path>) -> Result<Self> {
+        let name = name.as_ref();
+        let bad = |reason: String| Error::file(name, format!("not a readable image: {reason}"));
+        let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| bad(e.to_string()))?;
+        if !matches!(reader.format(), Some(ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP)) {
+            return Err(bad("neither PNG nor JPEG nor WebP".into()));
+        }
+        if reader.format() == Some(ImageFormat::Jpeg) && !jpeg_is_whole(bytes) {
+            return Err(bad("the JPEG is truncated".into()));
+        }
+        let mut limits = Limits::no_limits();
+        limits.max_alloc = Some(MAX_DECODER_BYTES);
+        reader.limits(limits);
+        let mut decoder = reader.into_decoder().map_err(|e| bad(e.to_string()))?;
+        let (width, height) = decoder.dimensions();
+        if u64::from(width) * u64::from(height) > MAX_PIXELS {
+            return Err(bad(format!("{width}x{height} pixels, more than the limit of {} million", MAX_PIXELS >> 20)));
+        }
+        if width == 0 || height == 0 {
+            return Err(bad("no pixels".into()));
+        }
+        let orientation = decoder.orientation().map_err(|e| bad(e.to_string()))?;
+        let mut image = DynamicImage::from_decoder(decoder).map_err(|e| bad(e.to_string()))?;
+        image.apply_orientation(orientation);
+        Ok(Self::from_dynamic(image))
+    }
+
+    fn from_dynamic(image: DynamicImage) -> Self {
+        let (width, height) = (image.width() as usize, image.height() as usize);
+        let color = image.color();
+        let (channels, pixels) = match (color.has_color(), color.has_alpha()) {
+            (false, false) => (1, image.into_luma8().into_raw()),
+            (false, true) => (1, over_white(&image.into_luma_alpha8().into_raw(), 1)),
+            (true, false) => (3, image.into_rgb8().into_raw()),
+            (true, true) => (3, over_white(&image.into_rgba8().into_raw(), 3)),
+        };
+        Self::new(width, height, channels, pixels)
+    }
+
+    /// The image with 1 or 3 channels, converted as PIL's `convert("L")` and `convert("RGB")` do.
+    pub fn with_channels(&self, channels: usize) -> Cow<'_, Self> {
+        let pixels = match (self.channels, channels) {
+            (from, to) if from == to => return Cow::Borrowed(self),
+            (1, 3) => self.pixels.iter().flat_map(|&v| [v; 3]).collect(),
+            (3, 1) => self.pixels.chunks_exact(3).map(luma).collect(),
+            _ => unreachable!("an image has 1 or 3 channels, asked for {channels}"),
+        };
+        Cow::Owned(Self::new(self.width, self.height, channels, pixels))
+    }
+
+    /// The largest square in the middle.
+    pub fn centre_square(&self) -> Cow<'_, Self> {
+        let side = self.width.min(self.height);
+        if self.width == self.height {
+            return Cow::Borrowed(self);
+        }
+        let (left, top) = ((self.width - side) / 2, (self.height - side) / 2);
+        let row = self.width * self.channels;
+        let pixels = (top..top + side)
+            .flat_map(|y| &self.pixels[y * row + left * self.channels..][..side * self.channels])
+            .copied()
+            .collect();
+        Cow::Owned(Self::new(side, side, self.channels, pixels))
+    }
+
+    /// The image as PNG with texts in it, each a key of 1 to 79 Latin-1 letters and any text.
+    pub fn encode_png(&self, texts: &[(&str, &str)]) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.write_png(&mut bytes, texts).map_err(|e| Error::request(format!("cannot write this PNG: {e}")))?;
+        Ok(bytes)
+    }
+
+    fn write_png(&self, out: &mut Vec<u8>, texts: &[(&str, &str)]) -> std::result::Result<(), png::EncodingError> {
+        let side = |n: usize| u32::try_from(n).unwrap_or(0); // zero is refused by the encoder
+        let mut encoder = png::Encoder::new(out, side(self.width), side(self.height));
+        encoder.set_color(if self.channels == 1 { png::ColorType::Grayscale } else { png::ColorType::Rgb });
+        encoder.set_depth(png::BitDepth::Eight);
+        for &(key, text) in texts {
+            if text.chars().all(|c| matches!(c, '\n' | ' '..='~')) {
+                encoder.add_text_chunk(key.into(), text.into())?;
+            } else {
+                encoder.add_itxt_chunk(key.into(), text.into())?;
+            }
+        }
+        let mut writer = encoder.write_header()?;
+        writer.write_image_data(&self.pixels)?;
+        writer.finish()
+    }
+}
+
+/// ITU-R 601-2 luma in PIL's fixed point.
+fn luma(rgb: &[u8]) -> u8 {
+    let [r, g, b] = [u32::from(rgb[0]), u32::from(rgb[1]), u32::from(rgb[2])];
+    ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8
+}
+
+/// Lays colours with a trailing alpha over white.
+fn over_white(pixels: &[u8], colours: usize) -> Vec<u8> {
+    let blend = |c: u8, alpha: u8| {
+        let (c, alpha) = (u32::from(c), u32::from(alpha));
+        ((c * alpha + 255 * (255 - alpha) + 127) / 255) as u8
+    };
+    pixels.chunks_exact(colours + 1).flat_map(|p| p[..colours].iter().map(|&c| blend(c, p[colours]))).collect()
+}
+
+/// Whether a JPEG runs up to its end marker; the decoder would fill what is missing with grey.
+fn jpeg_is_whole(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    while let (Some(&lead), Some(&marker)) = (bytes.get(at), bytes.get(at + 1)) {
+        match (lead, marker) {
+            (0xff, 0xd9) => return true,
+            // Fill bytes, a stuffed zero, restart markers and pixels: in all of them the next marker is searched for.
+            (0xff, 0xff) => at += 1,
+            (0xff, 0x00..=0x01 | 0xd0..=0xd8) => at += 2,
+            (0xff, _) => match bytes.get(at + 2..at + 4) {
+                Some(length) => at += 2 + usize::from(u16::from_be_bytes([length[0], length[1]])),
+                None => return false,
+            },
+            _ => at += 1,
+        }
+    }
+    false
+}
+
+/// The texts of a PNG (tEXt, zTXt and iTXt chunks, in this order); `name` is for messages.
+pub fn png_text(bytes: &[u8], name: impl AsRef<Path>) -> Result<Vec<(String, String)>> {
+    read_png_text(bytes).map_err(|e| Error::file(name, format!("no readable PNG: {e}")))
+}
+
+fn read_png_text(bytes: &[u8]) -> std::result::Result<Vec<(String, String)>, png::DecodingError> {
+    let limits = png::Limits { bytes: 64 << 20 };
+    let mut reader = png::Decoder::new_with_limits(Cursor::new(bytes), limits).read_info()?;
+    reader.finish()?;
+    let info = reader.info();
+    let mut texts: Vec<_> = info.uncompressed_latin1_text.iter().map(|c| (c.keyword.clone(), c.text.clone())).collect();
+    for chunk in &info.compressed_latin1_text {
+        let mut chunk = chunk.clone();
+        chunk.decompress_text_with_limit(MAX_TEXT)?;
+        texts.push((chunk.keyword.clone(), chunk.get_text()?));
+    }
+    for chunk in &info.utf8_text {
+        let mut chunk = chunk.clone();
+        chunk.decompress_text_with_limit(MAX_TEXT)?;
+        texts.push((chunk.keyword.clone(), chunk.get_text()?));
+    }
+    Ok(texts)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_convert_as_pil_does() {
+        // Image.new("RGB", (1, 1), c).convert("L").getpixel((0, 0)) in Pillow 12.3
+        for (rgb, grey) in [([255, 0, 0], 76), ([0, 255, 0], 150), ([0, 0, 255], 29), ([12, 200, 77], 130)] {
+            assert_eq!(Image::new(1, 1, 3, rgb.to_vec()).with_channels(1).pixels, [grey]);
+        }
+        assert_eq!(Image::new(2, 1, 1, vec![3, 9]).with_channels(3).pixels, [3, 3, 3, 9, 9, 9]);
+    }
+
+    #[test]
+    fn transparency_is_laid_over_white() {
+        assert_eq!(over_white(&[10, 20, 30, 255, 10, 20, 30, 0], 3), [10, 20, 30, 255, 255, 255]);
+        assert_eq!(over_white(&[0, 128], 1), [127]);
+    }
+
+    #[test]
+    fn the_middle_square_is_cut_out() {
+        let wide = Image::new(4, 2, 1, vec![0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(wide.centre_square().pixels, [1, 2, 5, 6]);
+        let high = Image::new(1, 4, 3, (0..12).collect());
+        assert_eq!(high.centre_square().pixels, [3, 4, 5]);
+    }
+}

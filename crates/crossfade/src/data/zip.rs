@@ -1,0 +1,94 @@
+//! A zip of image files, read in place.
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zip::ZipArchive;
+use zip::read::{ZipArchiveMetadata, ZipReadOptions};
+
+use super::{Dataset, Image, is_image_name};
+use crate::error::{Error, Result};
+
+/// Most entries an archive may have.
+const MAX_ENTRIES: usize = 4 << 20;
+/// Largest image file, unpacked.
+const MAX_ENTRY: u64 = 64 << 20;
+
+/// PNG, JPEG and WebP entries of a zip, ordered by the bytes of their names (EDM's `dataset.json` is ignored).
+///
+/// Nothing is unpacked to disk, so the names in the archive are only names.
+pub struct Zip {
+    path: PathBuf,
+    directory: Arc<ZipArchiveMetadata>,
+    /// Places in the central directory, and names.
+    entries: Vec<(usize, String)>,
+}
+
+impl Zip {
+    /// Reads the central directory; an error if it has no images.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(Error::io(path))?;
+        let archive =
+            ZipArchive::new(BufReader::new(file)).map_err(|e| Error::file(path, format!("not a readable zip: {e}")))?;
+        if archive.len() > MAX_ENTRIES {
+            return Err(Error::file(path, format!("{} entries, more than the limit of {MAX_ENTRIES}", archive.len())));
+        }
+        let directory = archive.metadata();
+        let mut entries = Vec::new();
+        for index in 0..directory.len() {
+            let name = directory.entry(index).and_then(|e| e.name().map(|n| n.into_owned()));
+            let name = name.map_err(|e| Error::file(path, format!("entry {index}: {e}")))?;
+            let hidden = name.split('/').any(|part| part.starts_with('.') && part != "." && part != "..");
+            let last = name.rsplit('/').next().unwrap_or_default();
+            if is_image_name(last) && !hidden && !name.starts_with("__MACOSX/") {
+                entries.push((index, name));
+            }
+        }
+        if entries.is_empty() {
+            return Err(Error::file(path, "no PNG, JPEG or WebP files in this zip"));
+        }
+        entries.sort_by(|a, b| a.1.as_bytes().cmp(b.1.as_bytes()));
+        Ok(Self { path: path.to_path_buf(), directory, entries })
+    }
+
+    fn read(&self, place: usize, name: &str) -> Result<Vec<u8>> {
+        let bad = |reason: String| Error::file(&self.path, format!("{name}: {reason}"));
+        let too_large = || bad(format!("unpacks to more than the limit of {} MiB", MAX_ENTRY >> 20));
+        // Each reader has its own file, so threads need not wait for each other.
+        let mut file = BufReader::new(File::open(&self.path).map_err(Error::io(&self.path))?);
+        let entry = self.directory.entry(place).map_err(|e| bad(e.to_string()))?;
+        let declared = entry.size();
+        if declared > MAX_ENTRY {
+            return Err(too_large());
+        }
+        let reader = entry.with_reader(&mut file, ZipReadOptions::new()).map_err(|e| bad(e.to_string()))?;
+        let mut bytes = Vec::new();
+        reader.take(MAX_ENTRY + 1).read_to_end(&mut bytes).map_err(|e| bad(e.to_string()))?;
+        match bytes.len() as u64 {
+            n if n > MAX_ENTRY => Err(too_large()),
+            n if n != declared => Err(bad(format!("unpacks to {n} bytes, but {declared} were declared"))),
+            _ => Ok(bytes),
+        }
+    }
+}
+
+impl Dataset for Zip {
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn get(&self, index: usize) -> Result<Image> {
+        let (place, name) = &self.entries[index];
+        let bytes = self.read(*place, name)?;
+        Image::decode(&bytes, format!("{}: {name}", self.path.display()))
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.entries[index].1.clone()
+    }
+
+    fn describe(&self) -> String {
+        format!("zip {}: {} images", self.path.display(), self.len())
+    }
+}

@@ -1,0 +1,92 @@
+//! The residual block: norm, SiLU and convolution twice, modulated by the embedding, with optional self-attention.
+use burn::module::Module;
+use burn::tensor::Tensor;
+
+use super::attention::self_attention;
+use super::config::{BlockPlan, Resample};
+use super::dropout::{DropoutKey, dropout};
+use super::init::Place;
+use super::layers::{Conv, Dense, Norm, double, halve};
+
+/// `UNetBlock` of SPEC 4.2.
+#[derive(Module, Debug)]
+pub struct Block {
+    norm0: Norm,
+    conv0: Conv,
+    affine: Dense,
+    norm1: Norm,
+    conv1: Conv,
+    skip: Option<Conv>,
+    norm2: Option<Norm>,
+    qkv: Option<Conv>,
+    proj: Option<Conv>,
+    heads: usize,
+    channels_in: usize,
+    #[module(skip)]
+    resample: Resample,
+    #[module(skip)]
+    dropout: f64,
+    #[module(skip)]
+    layer: u64,
+}
+
+impl Block {
+    /// A block at `place`, for an embedding of size `emb`.
+    pub fn new(place: &Place, plan: &BlockPlan, emb: usize, dropout: f64) -> Self {
+        let (cin, cout, heads) = (plan.cin, plan.cout, plan.heads());
+        let attends = |make: fn(&Place, usize) -> Conv, name| (heads > 0).then(|| make(&place.at(name), cout));
+        Self {
+            norm0: Norm::new(&place.at("norm0"), cin),
+            conv0: Conv::new(&place.at("conv0"), cin, cout, 3),
+            affine: Dense::new(&place.at("affine"), emb, 2 * cout),
+            norm1: Norm::new(&place.at("norm1"), cout),
+            conv1: Conv::zero(&place.at("conv1"), cout, cout, 3),
+            skip: (cin != cout).then(|| Conv::new(&place.at("skip"), cin, cout, 1)),
+            norm2: (heads > 0).then(|| Norm::new(&place.at("norm2"), cout)),
+            qkv: attends(|place, c| Conv::new(place, c, 3 * c, 1), "qkv"),
+            proj: attends(|place, c| Conv::zero(place, c, c, 1), "proj"),
+            heads,
+            channels_in: cin,
+            resample: plan.resample,
+            dropout,
+            layer: place.hash(),
+        }
+    }
+
+    /// The number of channels that the block expects.
+    pub fn channels_in(&self) -> usize {
+        self.channels_in
+    }
+
+    /// # Shapes
+    /// `x` `[B, cin, H, W]`, `emb` `[B, E]` to `[B, cout, H', W']`, where H' is H, H/2 or 2H.
+    pub fn forward(&self, x: Tensor<4>, emb: &Tensor<2>, key: Option<&DropoutKey>) -> Tensor<4> {
+        let h = self.conv0.forward(self.resized(self.norm0.silu(x.clone(), None)));
+        let h = self.norm1.silu(h, Some(self.affine.forward(emb.clone())));
+        let h = match key {
+            Some(key) => dropout(h, self.dropout, self.layer, key),
+            None => h,
+        };
+        let x = self.resized(x);
+        let x = match &self.skip {
+            Some(skip) => skip.forward(x),
+            None => x,
+        };
+        let y = self.conv1.forward(h) + x;
+        match (&self.norm2, &self.qkv, &self.proj) {
+            (Some(norm2), Some(qkv), Some(proj)) => {
+                let a = self_attention(qkv.forward(norm2.forward(y.clone())), self.heads);
+                proj.forward(a) + y
+            }
+            _ => y,
+        }
+    }
+
+    fn resized(&self, x: Tensor<4>) -> Tensor<4> {
+        match self.resample {
+            Resample::Keep => x,
+            Resample::Down => halve(x),
+            Resample::Up => double(x),
+        }
+    }
+}

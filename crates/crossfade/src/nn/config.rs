@@ -1,0 +1,330 @@
+//! What a network is made of: its options, the list of its blocks, and named examples.
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use super::named::shapes;
+use super::unet::UNet;
+
+/// How the two outputs are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Decoders {
+    /// One decoder for phi and one for eps (the paper's network).
+    Two,
+    /// One decoder for phi; eps follows from it algebraically (SPEC 4.5).
+    One,
+    /// One decoder for phi, and a branch of two convolutions at its end for eps (SPEC 4.4).
+    Conv,
+}
+
+/// The options of the unconditional U-Net (SPEC 4.2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UNetConfig {
+    /// Side of the images in training; names the levels and places attention. Other sizes run too.
+    pub resolution: usize,
+    /// Channels of the images.
+    pub channels: usize,
+    /// Channels of the first level, M.
+    pub width: usize,
+    /// Channels of each level as multiples of `width`.
+    pub mult: Vec<usize>,
+    /// Blocks per level of the encoder; decoders have one more.
+    pub blocks: usize,
+    /// Resolutions with self-attention (where there are at least 64 channels).
+    pub attention: Vec<usize>,
+    /// How the two outputs are made.
+    pub decoders: Decoders,
+    /// Probability that a feature is dropped in training.
+    pub dropout: f64,
+    /// Number of augmentation labels; 0 for none.
+    pub augment_dim: usize,
+    /// Scale skip connections from 0.5 (deepest) to 1 (shallowest) (SPEC 4.5, `sd_3`).
+    pub skip_scaling: bool,
+}
+
+impl Default for UNetConfig {
+    fn default() -> Self {
+        Self {
+            resolution: 32,
+            channels: 3,
+            width: 64,
+            mult: vec![1, 2, 2, 2],
+            blocks: 2,
+            attention: vec![16, 8],
+            decoders: Decoders::Two,
+            dropout: 0.1,
+            augment_dim: 0,
+            skip_scaling: false,
+        }
+    }
+}
+
+/// What a block does to the size of the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resample {
+    /// Nothing.
+    Keep,
+    /// Halves it.
+    Down,
+    /// Doubles it.
+    Up,
+}
+
+/// One block of an encoder or decoder, before it has weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockPlan {
+    /// Its name, e.g. `32x32_block0`.
+    pub name: String,
+    /// Channels that enter.
+    pub cin: usize,
+    /// Channels that leave.
+    pub cout: usize,
+    /// What it does to the size of the image.
+    pub resample: Resample,
+    /// Whether self-attention is asked for.
+    pub attention: bool,
+}
+
+impl BlockPlan {
+    /// Heads of attention: one per 64 channels, none below 64 even if asked for.
+    pub fn heads(&self) -> usize {
+        if self.attention { self.cout / 64 } else { 0 }
+    }
+}
+
+impl UNetConfig {
+    /// A network whose phi output has `phi_parts` times the channels of an image, with initial weights from `seed`.
+    pub fn init(&self, phi_parts: usize, seed: u64, device: &Device) -> UNet {
+        UNet::new(self, phi_parts, seed, device).initialized()
+    }
+
+    /// The names and shapes of all parameters, in the order in which the reference registers them.
+    pub fn parameter_shapes(&self, phi_parts: usize) -> Vec<(String, Vec<usize>)> {
+        shapes(&UNet::new(self, phi_parts, 0, &Device::flex()))
+    }
+
+    /// The number of weights.
+    pub fn parameter_count(&self, phi_parts: usize) -> usize {
+        self.parameter_shapes(phi_parts).iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
+    }
+
+    /// The constant buffers of reference state dicts, all of shape [1, 1, 2, 2]: known, and of no use here.
+    pub fn buffer_names(&self) -> Vec<String> {
+        let decoders = if self.decoders == Decoders::Two { &["dec", "dec2"][..] } else { &["dec"] };
+        let decoder = self.decoder_plan();
+        let sides = std::iter::once(("enc", self.encoder_plan()));
+        let sides = sides.chain(decoders.iter().map(|&side| (side, decoder.clone())));
+        let blocks = sides.flat_map(|(side, plan)| plan.into_iter().map(move |block| (side, block)));
+        blocks
+            .filter(|(_, block)| block.resample != Resample::Keep)
+            .flat_map(|(side, block)| {
+                ["conv0", "skip"].map(|part| format!("{side}.{}.{part}.resample_filter", block.name))
+            })
+            .collect()
+    }
+
+    /// The blocks of the encoder after its first convolution.
+    pub fn encoder_plan(&self) -> Vec<BlockPlan> {
+        let mut plan = Vec::new();
+        let mut cin = self.width * self.mult.first().copied().unwrap_or(1);
+        for (level, &mult) in self.mult.iter().enumerate() {
+            let (r, cout) = (self.resolution >> level, self.width * mult);
+            if level > 0 {
+                plan.push(self.block(r, "down", cin, cin, Resample::Down));
+            }
+            for i in 0..self.blocks {
+                plan.push(self.block(r, &format!("block{i}"), cin, cout, Resample::Keep));
+                cin = cout;
+            }
+        }
+        plan
+    }
+
+    /// The blocks of each decoder. A block that reads a skip connection has more input channels than its
+    /// predecessor has outputs.
+    pub fn decoder_plan(&self) -> Vec<BlockPlan> {
+        let encoder = self.encoder_plan();
+        let first = self.width * self.mult.first().copied().unwrap_or(1);
+        let mut skips: Vec<usize> = std::iter::once(first).chain(encoder.iter().map(|block| block.cout)).collect();
+        let mut c = skips[skips.len() - 1];
+        let mut plan = Vec::new();
+        for (level, &mult) in self.mult.iter().enumerate().rev() {
+            let r = self.resolution >> level;
+            if level + 1 == self.mult.len() {
+                plan.push(BlockPlan { attention: true, ..self.block(r, "in0", c, c, Resample::Keep) });
+                plan.push(BlockPlan { attention: false, ..self.block(r, "in1", c, c, Resample::Keep) });
+            } else {
+                plan.push(self.block(r, "up", c, c, Resample::Up));
+            }
+            for i in 0..=self.blocks {
+                let skip = skips.pop().expect("as many skips as blocks that read one");
+                plan.push(self.block(r, &format!("block{i}"), c + skip, self.width * mult, Resample::Keep));
+                c = self.width * mult;
+            }
+        }
+        plan
+    }
+
+    fn block(&self, r: usize, part: &str, cin: usize, cout: usize, resample: Resample) -> BlockPlan {
+        let attention = resample == Resample::Keep && self.attention.contains(&r);
+        BlockPlan { name: format!("{r}x{r}_{part}"), cin, cout, resample, attention }
+    }
+
+    /// All that is wrong with these options; empty if a network can be made.
+    pub fn validate(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut require = |ok: bool, problem: String| {
+            if !ok {
+                problems.push(problem);
+            }
+        };
+        let levels = self.mult.len();
+        require(self.channels > 0, "channels must be at least 1".into());
+        require(self.blocks > 0, "blocks must be at least 1".into());
+        let width = self.width > 0 && self.width.is_multiple_of(4);
+        require(width, format!("width must be a positive multiple of 4, not {}", self.width));
+        require((0.0..1.0).contains(&self.dropout), format!("dropout must be in [0, 1), not {}", self.dropout));
+        require(levels > 0, "mult must name at least one level".into());
+        require(!self.mult.contains(&0), format!("mult must be positive, not {:?}", self.mult));
+        let sizes: Vec<usize> = (0..levels.min(32)).map(|level| self.resolution >> level).collect();
+        let divisible = levels <= 32 && sizes.last().is_none_or(|&r| r > 0 && r << (levels - 1) == self.resolution);
+        require(
+            divisible,
+            format!(
+                "resolution must be a multiple of 2^{} for {levels} levels, not {}",
+                levels.max(1) - 1,
+                self.resolution
+            ),
+        );
+        for r in self.attention.iter().filter(|r| divisible && !sizes.contains(r)) {
+            require(false, format!("attention at {r} is at no level; levels are {sizes:?}"));
+        }
+        if problems.is_empty() { self.shape_problems() } else { problems }
+    }
+
+    /// Groups of a normalisation and heads of an attention must divide the channels.
+    fn shape_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for block in self.encoder_plan().into_iter().chain(self.decoder_plan()) {
+            for c in [block.cin, block.cout] {
+                let groups = super::layers::groups(c);
+                if !c.is_multiple_of(groups) {
+                    problems
+                        .push(format!("{}: {c} channels do not split into {groups} groups; change width", block.name));
+                }
+            }
+            let (c, heads) = (block.cout, block.heads());
+            if heads > 0 && !c.is_multiple_of(heads) {
+                problems.push(format!("{}: {c} channels do not split into {heads} heads; change width", block.name));
+            }
+        }
+        problems.dedup();
+        problems
+    }
+}
+
+/// The names that [`preset`] knows: the networks of the paper and of its releases (SPEC 4.3), and a small one.
+pub const PRESETS: [&str; 9] = [
+    "tiny",
+    "cifar10-two-m192",
+    "cifar10-two-m160",
+    "cifar10-two-m128",
+    "cifar10-one-m160",
+    "cifar10-one-m192",
+    "celeba-two-m96",
+    "celeba-two-m128",
+    "celeba-one-m128",
+];
+
+/// A network by name. The `celeba` ones work on 64x64 latents.
+pub fn preset(name: &str) -> Option<UNetConfig> {
+    use Decoders::{One, Two};
+    let cifar = |decoders, width, dropout| UNetConfig {
+        width,
+        blocks: 3,
+        decoders,
+        dropout,
+        augment_dim: 9,
+        ..UNetConfig::default()
+    };
+    let celeba = |decoders, width, mult: [usize; 4], attention: [usize; 2]| UNetConfig {
+        resolution: 64,
+        width,
+        mult: mult.to_vec(),
+        blocks: 3,
+        attention: attention.to_vec(),
+        decoders,
+        ..UNetConfig::default()
+    };
+    Some(match name {
+        "tiny" => UNetConfig {
+            resolution: 16,
+            width: 32,
+            mult: vec![1, 2],
+            blocks: 1,
+            attention: vec![8],
+            ..UNetConfig::default()
+        },
+        "cifar10-two-m192" => cifar(Two, 192, 0.1),
+        "cifar10-two-m160" => cifar(Two, 160, 0.1),
+        "cifar10-two-m128" => cifar(Two, 128, 0.1),
+        "cifar10-one-m160" => cifar(One, 160, 0.12),
+        "cifar10-one-m192" => cifar(One, 192, 0.1),
+        "celeba-two-m96" => celeba(Two, 96, [1, 2, 3, 4], [32, 16]),
+        "celeba-two-m128" => celeba(Two, 128, [1, 2, 2, 2], [16, 8]),
+        "celeba-one-m128" => celeba(One, 128, [1, 2, 2, 2], [16, 8]),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_have_the_sizes_of_the_paper() {
+        let sizes = [
+            ("cifar10-two-m192", 1, 216_141_136),
+            ("cifar10-two-m192", 2, 216_146_323),
+            ("cifar10-two-m160", 1, 150_134_896),
+            ("cifar10-one-m160", 1, 90_095_048),
+            ("cifar10-one-m192", 1, 129_704_072),
+            ("cifar10-two-m128", 1, 96_121_744),
+            ("celeba-two-m96", 1, 121_053_232),
+            ("celeba-one-m128", 1, 57_681_544),
+            ("celeba-two-m128", 1, 96_120_592),
+        ];
+        for (name, phi_parts, count) in sizes {
+            assert_eq!(preset(name).unwrap().parameter_count(phi_parts), count, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_preset_is_valid_and_survives_toml() {
+        for name in PRESETS {
+            let config = preset(name).unwrap();
+            assert_eq!(config.validate(), Vec::<String>::new(), "{name}");
+            assert_eq!(toml::from_str::<UNetConfig>(&toml::to_string(&config).unwrap()).unwrap(), config);
+        }
+        assert_eq!(preset("huge"), None);
+        assert!(toml::from_str::<UNetConfig>("widht = 3").unwrap_err().to_string().contains("widht"));
+    }
+
+    #[test]
+    fn all_problems_are_reported_at_once() {
+        let bad = UNetConfig { width: 30, resolution: 20, dropout: 1.0, blocks: 0, ..UNetConfig::default() };
+        let problems = bad.validate();
+        for word in ["width", "resolution", "dropout", "blocks"] {
+            assert!(problems.iter().any(|p| p.starts_with(word)), "{word} in {problems:?}");
+        }
+        let problems = UNetConfig { attention: vec![16, 12, 64], ..UNetConfig::default() }.validate();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(!UNetConfig { mult: vec![], ..UNetConfig::default() }.validate().is_empty());
+        assert!(!UNetConfig { mult: vec![1; 64], ..UNetConfig::default() }.validate().is_empty());
+        // 224 channels would be 3 heads.
+        let heads = UNetConfig { width: 224, mult: vec![1], attention: vec![32], ..UNetConfig::default() };
+        assert!(heads.validate().iter().any(|p| p.contains("3 heads")));
+    }
+}

@@ -1,0 +1,50 @@
+//! The split of the bottleneck: each decoder reads x + SpatialAtt(conv(x)).
+use burn::module::Module;
+use burn::tensor::{Tensor, activation};
+
+use super::init::Place;
+use super::layers::Conv;
+
+/// A convolution and a gate; a tuple, because the reference names them `0` and `1`.
+pub type Decouple = (Conv, SpatialGate);
+
+/// Multiplies all channels by one map that attends to itself (SPEC 4.2, "SpatialAtt").
+#[derive(Module, Debug)]
+pub struct SpatialGate {
+    map: Conv,
+    q_conv: Conv,
+    k_conv: Conv,
+}
+
+/// The layers in front of one decoder.
+pub fn decouple(place: &Place, channels: usize) -> Decouple {
+    let gate = place.at("1");
+    let conv = |name, cin, cout| Conv::new(&gate.at(name), cin, cout, 1);
+    (
+        Conv::new(&place.at("0"), channels, channels, 3),
+        SpatialGate { map: conv("map", channels, 1), q_conv: conv("q_conv", 1, 1), k_conv: conv("k_conv", 1, 1) },
+    )
+}
+
+/// x + SpatialAtt(conv(x)), what one decoder starts from.
+///
+/// # Shapes
+/// `[B, C, H, W]` to the same.
+pub fn split((conv, gate): &Decouple, x: Tensor<4>) -> Tensor<4> {
+    x.clone() + gate.forward(conv.forward(x))
+}
+
+impl SpatialGate {
+    /// softsign(a')·x with a = map(x), a'_i = Σ_j softmax_j(q_i k_j)·a_j.
+    ///
+    /// # Shapes
+    /// `[B, C, H, W]` to the same.
+    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let [b, _, h, w] = x.dims();
+        let a = self.map.forward(x.clone());
+        let q: Tensor<3> = self.q_conv.forward(a.clone()).reshape([b, h * w, 1]);
+        let k: Tensor<3> = self.k_conv.forward(a.clone()).reshape([b, 1, h * w]);
+        let mixed = activation::softmax(q.matmul(k), 2).matmul(a.reshape([b, h * w, 1]));
+        activation::softsign(mixed.reshape([b, 1, h, w])) * x
+    }
+}

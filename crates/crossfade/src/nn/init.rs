@@ -1,0 +1,68 @@
+//! Initial weights, each a pure function of the seed and of the parameter's dotted name.
+use burn::module::{Param, ParamId};
+use burn::tensor::{Device, Tensor};
+
+use super::named::fnv1a;
+use crate::engine::from_vec;
+use crate::rng::{Purpose, Stream};
+
+/// How a parameter starts.
+#[derive(Clone, Copy, Debug)]
+pub enum Start {
+    /// All zero.
+    Zeros,
+    /// All one.
+    Ones,
+    /// Uniform in (-bound, bound).
+    Uniform(f64),
+}
+
+/// A place in the tree of modules: where parameters get their names, and from the names their ids and values.
+#[derive(Clone, Debug)]
+pub struct Place {
+    path: String,
+    seed: u64,
+    device: Device,
+}
+
+impl Place {
+    /// The root of a network.
+    pub fn root(seed: u64, device: &Device) -> Self {
+        Self { path: String::new(), seed, device: device.clone() }
+    }
+
+    /// The place of the sub-module `name`.
+    pub fn at(&self, name: &str) -> Self {
+        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
+        Self { path, ..self.clone() }
+    }
+
+    /// A number that identifies this place.
+    pub fn hash(&self) -> u64 {
+        fnv1a(&self.path)
+    }
+
+    /// The parameter `name` of this place. No memory is taken and nothing is drawn before its first use.
+    ///
+    /// Its id is the hash of its dotted name, which pairs model, optimiser state and averaged weights across processes.
+    pub fn param<const D: usize>(&self, name: &str, shape: [usize; D], start: Start) -> Param<Tensor<D>> {
+        let (seed, hash) = (self.seed, self.at(name).hash());
+        let init = move |device: &Device, require_grad: bool| {
+            let values = values(seed, hash, shape.iter().product(), start);
+            let tensor = from_vec(values, shape, device);
+            if require_grad { tensor.require_grad() } else { tensor }
+        };
+        Param::uninitialized(ParamId::from(hash), init, self.device.clone(), true, shape.into())
+    }
+}
+
+fn values(seed: u64, hash: u64, count: usize, start: Start) -> Vec<f32> {
+    match start {
+        Start::Zeros => vec![0.0; count],
+        Start::Ones => vec![1.0; count],
+        Start::Uniform(bound) => {
+            let mut stream = Stream::new(seed, hash, 0, Purpose::Weights);
+            (0..count).map(|_| ((2.0 * stream.uniform() - 1.0) * bound) as f32).collect()
+        }
+    }
+}

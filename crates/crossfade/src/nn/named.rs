@@ -1,0 +1,160 @@
+//! Names of parameters: stages with names of our choice, and the dotted path while walking a module.
+use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Device, Tensor};
+
+use super::block::Block;
+use super::layers::Conv;
+
+/// The 64-bit FNV-1a hash of a name.
+pub fn fnv1a(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The stages of an encoder or decoder in order, under names such as `32x32_block0`.
+///
+/// Written by hand because a derived module takes its names from Rust identifiers.
+#[derive(Clone, Debug)]
+pub struct Stages {
+    /// The first convolution; decoders have none.
+    pub first: Option<(String, Conv)>,
+    /// The blocks in the order in which they run.
+    pub blocks: Vec<(String, Block)>,
+}
+
+// The engine's stores read meaning into kinds that start with "Struct:" or "Enum:".
+const KIND: &str = "Stages";
+
+impl Stages {
+    fn each(self, mut conv: impl FnMut(&str, Conv) -> Conv, mut block: impl FnMut(&str, Block) -> Block) -> Self {
+        let first = self.first.map(|(name, m)| {
+            let m = conv(&name, m);
+            (name, m)
+        });
+        let blocks = self.blocks.into_iter().map(|(name, m)| {
+            let m = block(&name, m);
+            (name, m)
+        });
+        Self { first, blocks: blocks.collect() }
+    }
+}
+
+fn visit_named<M: Module, V: ModuleVisitor>(name: &str, module: &M, visitor: &mut V) {
+    visitor.enter_module(name, KIND);
+    module.visit(visitor);
+    visitor.exit_module(name, KIND);
+}
+
+fn map_named<M: Module, P: ModuleMapper>(name: &str, module: M, mapper: &mut P) -> M {
+    mapper.enter_module(name, KIND);
+    let module = module.map(mapper);
+    mapper.exit_module(name, KIND);
+    module
+}
+
+impl Module for Stages {
+    fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
+        self.first.iter().for_each(|(name, m)| visit_named(name, m, visitor));
+        self.blocks.iter().for_each(|(name, m)| visit_named(name, m, visitor));
+    }
+    fn map<P: ModuleMapper>(self, mapper: &mut P) -> Self {
+        let mapper = std::cell::RefCell::new(mapper);
+        self.each(
+            |name, m| map_named(name, m, *mapper.borrow_mut()),
+            |name, m| map_named(name, m, *mapper.borrow_mut()),
+        )
+    }
+    fn collect_devices(&self, devices: Devices) -> Devices {
+        let devices = self.first.iter().fold(devices, |d, (_, m)| m.collect_devices(d));
+        self.blocks.iter().fold(devices, |d, (_, m)| m.collect_devices(d))
+    }
+    fn fork(self, device: &Device) -> Self {
+        self.each(|_, m| m.fork(device), |_, m| m.fork(device))
+    }
+    fn to_device(self, device: &Device) -> Self {
+        self.each(|_, m| m.to_device(device), |_, m| m.to_device(device))
+    }
+    fn valid(&self) -> Self {
+        self.clone().each(|_, m| m.valid(), |_, m| m.valid())
+    }
+    fn train(self) -> Self {
+        self.each(|_, m| m.train(), |_, m| m.train())
+    }
+    fn materialize(self) -> Self {
+        self.each(|_, m| m.materialize(), |_, m| m.materialize())
+    }
+}
+
+impl ModuleDisplayDefault for Stages {
+    fn content(&self, content: Content) -> Option<Content> {
+        let content = self.first.iter().fold(content, |c, (name, m)| c.add(name, m));
+        self.blocks.iter().fold(content, |c, (name, m)| c.add(name, m)).optional()
+    }
+}
+impl ModuleDisplay for Stages {}
+
+/// The dotted name of where a walk through a module is.
+#[derive(Debug, Default)]
+pub struct Path(Vec<String>);
+
+impl Path {
+    /// Call from `enter_module`.
+    pub fn enter(&mut self, name: &str) {
+        self.0.push(name.to_owned());
+    }
+    /// Call from `exit_module`.
+    pub fn exit(&mut self) {
+        self.0.pop();
+    }
+    /// The name of the parameter being visited.
+    pub fn name(&self) -> String {
+        self.0.join(".")
+    }
+}
+
+/// Names and shapes of all parameters in the order of registration, without creating any.
+pub fn shapes<M: Module>(module: &M) -> Vec<(String, Vec<usize>)> {
+    #[derive(Default)]
+    struct Shapes(Path, Vec<(String, Vec<usize>)>);
+    impl ModuleVisitor for Shapes {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.0.enter(name);
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.0.exit();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.1.push((self.0.name(), param.lazy_shape().to_vec()));
+        }
+    }
+    let mut visitor = Shapes::default();
+    module.visit(&mut visitor);
+    visitor.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::UNetConfig;
+
+    #[test]
+    fn ids_are_hashes_of_the_names_that_a_walk_finds() {
+        struct Ids(Path, usize);
+        impl ModuleVisitor for Ids {
+            fn enter_module(&mut self, name: &str, _: &str) {
+                self.0.enter(name);
+            }
+            fn exit_module(&mut self, _: &str, _: &str) {
+                self.0.exit();
+            }
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                assert_eq!(param.id.val(), fnv1a(&self.0.name()), "{}", self.0.name());
+                self.1 += 1;
+            }
+        }
+        let config = UNetConfig { augment_dim: 9, ..crate::nn::preset("tiny").expect("a preset") };
+        let net = config.init(1, 0, &Device::flex()).train();
+        let mut ids = Ids(Path::default(), 0);
+        net.valid().visit(&mut ids);
+        assert_eq!(ids.1, config.parameter_shapes(1).len());
+    }
+}

@@ -1,0 +1,197 @@
+//! One encoder, a split at the bottom, one or two decoders (SPEC 4.2).
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Tensor};
+
+use super::block::Block;
+use super::config::{BlockPlan, Decoders, UNetConfig};
+use super::dropout::DropoutKey;
+use super::embed::sinusoids;
+use super::gate::{Decouple, decouple, split};
+use super::init::Place;
+use super::layers::{Conv, Dense, Norm, silu};
+use super::named::Stages;
+
+/// What the network itself says, before preconditioning.
+#[derive(Clone, Debug)]
+pub struct RawHeads {
+    /// F of the phi head, `[B, phi_parts·C, H, W]`.
+    pub phi: Tensor<4>,
+    /// F of the eps head, `[B, C, H, W]`; none if there is a single decoder.
+    pub eps: Option<Tensor<4>>,
+}
+
+/// The unconditional network. The names and the order of its fields are those of the reference.
+#[derive(Module, Debug)]
+pub struct UNet {
+    map_augment: Option<Dense>,
+    map_layer0: Dense,
+    map_layer1: Dense,
+    enc: Stages,
+    decouple1: Decouple,
+    decouple2: Option<Decouple>,
+    dec: Stages,
+    out_norm: Norm,
+    out_conv: Conv,
+    dec2: Option<Stages>,
+    out_norm2: Option<Norm>,
+    out_conv2: Option<Conv>,
+    branch: Option<Branch>,
+    width: usize,
+    levels: usize,
+    skip_scaling: bool,
+}
+
+/// The eps output of a single decoder: GN, SiLU, conv, SiLU, conv (SPEC 4.4).
+#[derive(Module, Debug)]
+struct Branch {
+    norm: Norm,
+    conv0: Conv,
+    conv1: Conv,
+}
+
+impl UNet {
+    /// A network whose parameters exist in name and shape only, until their first use.
+    pub(super) fn new(config: &UNetConfig, phi_parts: usize, seed: u64, device: &Device) -> Self {
+        let root = Place::root(seed, device);
+        let (m, c, emb) = (config.width, config.channels, 4 * config.width);
+        let top = m * config.mult[0];
+        let bottom = m * config.mult[config.mult.len() - 1];
+        let two = config.decoders == Decoders::Two;
+        let plan = config.decoder_plan();
+        let decoder = |name| Stages { first: None, blocks: blocks(&root.at(name), &plan, emb, config.dropout) };
+        let norm = |name| Norm::new(&root.at(name), top);
+        let conv = |name, parts| Conv::last(&root.at(name), top, c * parts, 3);
+        Self {
+            map_augment: (config.augment_dim > 0).then(|| Dense::zero(&root.at("map_augment"), config.augment_dim, m)),
+            map_layer0: Dense::new(&root.at("map_layer0"), m, emb),
+            map_layer1: Dense::new(&root.at("map_layer1"), emb, emb),
+            enc: encoder(&root.at("enc"), config, emb),
+            decouple1: decouple(&root.at("decouple1"), bottom),
+            decouple2: two.then(|| decouple(&root.at("decouple2"), bottom)),
+            dec: decoder("dec"),
+            out_norm: norm("out_norm"),
+            out_conv: conv("out_conv", phi_parts),
+            dec2: two.then(|| decoder("dec2")),
+            out_norm2: two.then(|| norm("out_norm2")),
+            out_conv2: two.then(|| conv("out_conv2", 1)),
+            branch: (config.decoders == Decoders::Conv).then(|| Branch::new(&root.at("branch"), top, c)),
+            width: m,
+            levels: config.mult.len(),
+            skip_scaling: config.skip_scaling,
+        }
+    }
+
+    /// Draws all weights now.
+    pub(super) fn initialized(self) -> Self {
+        struct Draw;
+        impl ModuleVisitor for Draw {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                param.val();
+            }
+        }
+        self.visit(&mut Draw);
+        self
+    }
+
+    /// F(x; c_noise, labels). `x` is already multiplied by c_in; dropout acts only where a key is given.
+    ///
+    /// # Shapes
+    /// `x` `[B, C, H, W]` with H and W multiples of 2^(levels−1), `c_noise` `[B]`, `labels` `[B, augment_dim]`.
+    pub fn forward(
+        &self,
+        x: Tensor<4>,
+        c_noise: Tensor<1>,
+        labels: Option<Tensor<2>>,
+        dropout: Option<&DropoutKey>,
+    ) -> RawHeads {
+        let [_, _, h, w] = x.dims();
+        let unit = 1 << (self.levels - 1);
+        assert!(h % unit == 0 && w % unit == 0, "an image of {h}x{w} needs sides that are multiples of {unit}");
+        let emb = self.embedding(c_noise, labels);
+        let skips = self.encode(x, &emb, dropout);
+        let bottom = skips[skips.len() - 1].clone();
+        let y = self.decode(&self.dec, split(&self.decouple1, bottom.clone()), &skips, &emb, dropout);
+        let branch = self.branch.as_ref().map(|branch| branch.forward(y.clone()));
+        let phi = self.out_conv.forward(self.out_norm.silu(y, None));
+        let eps = match (&self.decouple2, &self.dec2, &self.out_norm2, &self.out_conv2) {
+            (Some(decouple2), Some(dec2), Some(norm), Some(conv)) => {
+                let y = self.decode(dec2, split(decouple2, bottom), &skips, &emb, dropout);
+                Some(conv.forward(norm.silu(y, None)))
+            }
+            _ => branch,
+        };
+        RawHeads { phi, eps }
+    }
+
+    /// # Shapes
+    /// `c_noise` `[B]`, `labels` `[B, augment_dim]` to `[B, 4·width]`.
+    fn embedding(&self, c_noise: Tensor<1>, labels: Option<Tensor<2>>) -> Tensor<2> {
+        let mut e = sinusoids(c_noise, self.width);
+        if let Some(labels) = labels {
+            let map = self.map_augment.as_ref();
+            e = e + map.expect("labels are for networks with augment_dim > 0").forward(labels);
+        }
+        silu(self.map_layer1.forward(silu(self.map_layer0.forward(e))))
+    }
+
+    /// All outputs of the encoder, from the first convolution to the bottom.
+    fn encode(&self, x: Tensor<4>, emb: &Tensor<2>, dropout: Option<&DropoutKey>) -> Vec<Tensor<4>> {
+        let x = self.enc.first.iter().fold(x, |x, (_, conv)| conv.forward(x));
+        let mut skips = vec![x.clone()];
+        self.enc.blocks.iter().fold(x, |x, (_, block)| {
+            let x = block.forward(x, emb, dropout);
+            skips.push(x.clone());
+            x
+        });
+        skips
+    }
+
+    /// Runs one decoder; a block that expects more channels than there are reads the last unread skip.
+    fn decode(
+        &self,
+        decoder: &Stages,
+        x: Tensor<4>,
+        skips: &[Tensor<4>],
+        emb: &Tensor<2>,
+        dropout: Option<&DropoutKey>,
+    ) -> Tensor<4> {
+        let last = (skips.len() - 1).max(1) as f64;
+        let mut unread = skips.iter().rev().enumerate();
+        decoder.blocks.iter().fold(x, |x, (_, block)| {
+            if x.dims()[1] == block.channels_in() {
+                return block.forward(x, emb, dropout);
+            }
+            let (i, skip) = unread.next().expect("the plan pairs every such block with a skip");
+            let skip = skip.clone();
+            let skip = if self.skip_scaling { skip * (0.5 + 0.5 * i as f64 / last) } else { skip };
+            block.forward(Tensor::cat(vec![x, skip], 1), emb, dropout)
+        })
+    }
+}
+
+impl Branch {
+    fn new(place: &Place, width: usize, channels: usize) -> Self {
+        Self {
+            norm: Norm::new(&place.at("norm"), width),
+            conv0: Conv::new(&place.at("conv0"), width, width, 3),
+            conv1: Conv::zero(&place.at("conv1"), width, channels, 3),
+        }
+    }
+
+    /// # Shapes
+    /// `[B, width, H, W]` to `[B, C, H, W]`.
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        self.conv1.forward(silu(self.conv0.forward(self.norm.silu(x, None))))
+    }
+}
+
+fn encoder(place: &Place, config: &UNetConfig, emb: usize) -> Stages {
+    let r = config.resolution;
+    let name = format!("{r}x{r}_conv");
+    let conv = Conv::new(&place.at(&name), config.channels, config.width * config.mult[0], 3);
+    Stages { first: Some((name, conv)), blocks: blocks(place, &config.encoder_plan(), emb, config.dropout) }
+}
+
+fn blocks(place: &Place, plan: &[BlockPlan], emb: usize, dropout: f64) -> Vec<(String, Block)> {
+    plan.iter().map(|block| (block.name.clone(), Block::new(&place.at(&block.name), block, emb, dropout))).collect()
+}

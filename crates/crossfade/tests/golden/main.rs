@@ -1,0 +1,67 @@
+//! Parity with the reference: every case of the golden set, one test per kind of case.
+//!
+//! The set is looked for in `CROSSFADE_GOLDEN`, or beside the project. A new kind is one file with a `check` function
+//! and one line in the list below; what has no line is printed by name, so nothing is left out silently.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod case;
+mod compare;
+mod formula;
+mod nets;
+mod npy;
+mod parameter_lists;
+mod unet_forward;
+mod unet_gradient;
+
+use case::{Case, cases};
+
+/// One kind of case: how it is checked (returning all failures), and which parts of a case are not checked.
+struct Kind {
+    name: &'static str,
+    check: fn(&Case) -> Vec<String>,
+    skips: fn(&Case) -> Vec<String>,
+}
+
+/// For kinds that are checked wholly.
+fn nothing(_: &Case) -> Vec<String> {
+    Vec::new()
+}
+
+macro_rules! kinds {
+    ($($test:ident: $name:literal => $check:path, skips $skips:path;)*) => {
+        const KINDS: &[Kind] = &[$(Kind { name: $name, check: $check, skips: $skips }),*];
+        $(#[test] fn $test() { run($name) })*
+    };
+}
+
+kinds! {
+    golden_formula: "formula" => formula::check, skips nothing;
+    golden_parameter_lists: "parameter_lists" => parameter_lists::check, skips parameter_lists::skips;
+    golden_unet_forward: "unet_forward" => unet_forward::check, skips nothing;
+    golden_unet_gradient: "unet_gradient" => unet_gradient::check, skips nothing;
+}
+
+fn run(name: &str) {
+    let kind = KINDS.iter().find(|kind| kind.name == name).expect("a registered kind");
+    let cases: Vec<Case> = cases().into_iter().filter(|case| case.kind == name).collect();
+    let failures: Vec<String> = cases
+        .iter()
+        .flat_map(|case| (kind.check)(case).into_iter().map(|failure| format!("{}: {failure}", case.name)))
+        .collect();
+    eprintln!("{name}: {} cases", cases.len());
+    assert!(failures.is_empty(), "{} failures\n  {}", failures.len(), failures.join("\n  "));
+}
+
+#[test]
+fn golden_every_case_is_known_or_listed_as_skipped() {
+    let cases = cases();
+    for case in &cases {
+        match KINDS.iter().find(|kind| kind.name == case.kind) {
+            None => eprintln!("skipped: {} (kind {})", case.name, case.kind),
+            Some(kind) => (kind.skips)(case).iter().for_each(|part| eprintln!("skipped: {} / {part}", case.name)),
+        }
+    }
+    let known = cases.iter().filter(|case| KINDS.iter().any(|kind| kind.name == case.kind)).count();
+    eprintln!("{known} of {} cases are checked", cases.len());
+    assert!(cases.is_empty() || known > 0, "a golden set without any case of a known kind");
+}
