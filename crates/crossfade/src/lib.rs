@@ -7,6 +7,7 @@
 pub use crossfade_math as math;
 
 pub mod augment;
+pub mod config;
 pub mod convert;
 pub mod data;
 pub mod engine;

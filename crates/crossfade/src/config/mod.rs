@@ -1,0 +1,169 @@
+//! One TOML file a run: what is trained, on what, how, and how it is sampled.
+//!
+//! [`RunConfig`] holds every option once; the defaults are its sections' `Default` impls and nowhere else. Reading is
+//! strict and reports every problem at once, with its line.
+mod overrides;
+mod read;
+mod sections;
+mod sizes;
+mod suggest;
+mod validate;
+
+pub use sections::{OptimConfig, SampleConfig, TrainConfig};
+pub use sizes::Sizes;
+
+use crate::data::DataConfig;
+use crate::error::{Error, Result};
+use crate::loss::Objective;
+use crate::nn::UNetConfig;
+use crossfade_math::{AttenuationFn, EmaSchedule, LrSchedule, Precond, Process};
+use serde::{Deserialize, Serialize};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Longest configuration that is read.
+const MAX_BYTES: u64 = 256 << 10;
+
+/// Every option of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunConfig {
+    /// Seed of the weights, the order of the images, the noise and the samples.
+    pub seed: u64,
+    /// How images fade and noise rises.
+    pub process: Process,
+    /// The scalings around the network.
+    pub precond: Precond,
+    /// The network.
+    pub network: UNetConfig,
+    /// The images.
+    pub data: DataConfig,
+    /// What is minimised.
+    pub loss: Objective,
+    /// How weights follow the gradient.
+    pub optim: OptimConfig,
+    /// How long and in what portions.
+    pub train: TrainConfig,
+    /// How images are made.
+    pub sample: SampleConfig,
+}
+
+impl Default for RunConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            process: Process::default(),
+            precond: Precond::default(),
+            network: UNetConfig::default(),
+            data: DataConfig::Procedural { seed: 0, len: 50_000 },
+            loss: Objective::default(),
+            optim: OptimConfig::default(),
+            train: TrainConfig::default(),
+            sample: SampleConfig::default(),
+        }
+    }
+}
+
+impl RunConfig {
+    /// Reads and validates the configuration in `path`.
+    pub fn load(path: &Path) -> Result<Self> {
+        let file = std::fs::File::open(path).map_err(Error::io(path))?;
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(Error::file(path, format!("no configuration: longer than {} KiB", MAX_BYTES >> 10)));
+        }
+        let text = String::from_utf8(bytes).map_err(|_| Error::file(path, "no configuration: not UTF-8 text"))?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads and validates a configuration; `origin` is the file that errors name.
+    ///
+    /// All problems are reported at once, each as `origin:LINE: section.key: message`.
+    pub fn parse(text: &str, origin: &str) -> Result<Self> {
+        let document = read::Document::parse(text, origin);
+        let (config, mut problems) = read::read::<Self>(&document.table);
+        if document.syntax.is_empty() {
+            problems.extend(config.semantic_problems(&problems));
+        } else {
+            // What a broken line was to say is unknown, so nothing can be called missing.
+            problems.retain(|p| !p.missing && !document.is_broken(&p.path));
+        }
+        let mut located: Vec<_> = problems.iter().map(|p| document.locate(p)).chain(document.syntax.clone()).collect();
+        located.sort_by_key(|(line, _)| *line);
+        finish(config, located.into_iter().map(|(_, text)| text).collect())
+    }
+
+    /// The configuration with `section.key=value` assignments applied; all problems are reported at once.
+    ///
+    /// Values are TOML; bare words are strings. A new `kind` drops what belonged to the old one.
+    pub fn with_overrides<S: AsRef<str>>(self, sets: &[S]) -> Result<Self> {
+        if sets.is_empty() {
+            return Ok(self);
+        }
+        let mut table = self.table()?;
+        let (applied, mut lines) = overrides::apply(&mut table, sets);
+        let (config, mut problems) = read::read::<Self>(&table);
+        problems.extend(config.semantic_problems(&problems));
+        lines.extend(problems.iter().map(|p| overrides::locate(&applied, p)));
+        finish(config, lines)
+    }
+
+    /// Checks that the values make sense, alone and together; all problems are reported at once.
+    pub fn validate(&self) -> Result<()> {
+        finish((), self.semantic_problems(&[]).iter().map(ToString::to_string).collect())
+    }
+
+    /// The whole configuration as TOML, defaults included; reading it gives the same configuration.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string(self).map_err(unwritable)
+    }
+
+    fn table(&self) -> Result<toml::Table> {
+        toml::Table::try_from(self).map_err(unwritable)
+    }
+
+    /// The configuration with a relative path of images taken as one below `root`.
+    pub fn with_data_root(mut self, root: &Path) -> Self {
+        if let Some(path) = data_path(&mut self.data) {
+            *path = root.join(&*path);
+        }
+        self
+    }
+
+    /// How many parts phi has; the phi head has this many times the image's channels.
+    pub fn phi_parts(&self) -> usize {
+        self.process.attenuation.parts()
+    }
+
+    /// The learning rate over the steps.
+    pub fn lr_schedule(&self) -> LrSchedule {
+        let o = &self.optim;
+        LrSchedule { base: o.lr, floor: o.lr_floor, steps: self.train.steps, warmup: o.warmup, exponent: o.lr_exponent }
+    }
+
+    /// The decay of the averaged weights over the steps.
+    pub fn ema_schedule(&self) -> EmaSchedule {
+        let o = &self.optim;
+        EmaSchedule { beta: o.ema_beta, update_after: o.ema_after, update_every: o.ema_every }
+    }
+}
+
+/// Where the images lie, if they lie anywhere.
+fn data_path(data: &mut DataConfig) -> Option<&mut PathBuf> {
+    match data {
+        DataConfig::Procedural { .. } => None,
+        DataConfig::Cifar10 { path, .. }
+        | DataConfig::Idx { path }
+        | DataConfig::Folder { path, .. }
+        | DataConfig::Zip { path, .. } => Some(path),
+    }
+}
+
+fn unwritable(error: toml::ser::Error) -> Error {
+    Error::request(format!("the configuration cannot be written as TOML: {error}"))
+}
+
+fn finish<T>(value: T, problems: Vec<String>) -> Result<T> {
+    if problems.is_empty() { Ok(value) } else { Err(Error::Config(problems)) }
+}

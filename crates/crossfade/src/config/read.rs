@@ -1,0 +1,277 @@
+//! From TOML to values, collecting every problem instead of the first.
+//!
+//! Serde stops at the first error and, inside tagged enums, forgets where it was. So the key to blame is found by trial:
+//! the one without which the error goes away or becomes another. It is recorded, removed, and reading starts again.
+use super::suggest::nearest;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::fmt;
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+
+/// Most problems reported at once.
+const MAX_PROBLEMS: usize = 50;
+
+/// Something wrong with a key.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    /// The key, with its sections.
+    pub path: String,
+    /// What is wrong and what to do.
+    pub message: String,
+    /// Whether something is missing there.
+    pub missing: bool,
+    /// Keys whose values are unknown because of this problem.
+    pub doubtful: Vec<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        if self.path.is_empty() { f.write_str(&self.message) } else { write!(f, "{}: {}", self.path, self.message) }
+    }
+}
+
+/// A text with the lines of its keys.
+pub(super) struct Document {
+    /// What could be read.
+    pub table: Table,
+    /// Broken lines: number and message.
+    pub syntax: Vec<(usize, String)>,
+    origin: String,
+    lines: HashMap<String, usize>,
+}
+
+impl Document {
+    /// Reads what can be read.
+    pub fn parse(text: &str, origin: &str) -> Self {
+        let (parsed, errors) = DeTable::parse_recoverable(text);
+        let mut lines = HashMap::new();
+        collect_lines(text, parsed.get_ref(), "", &mut lines);
+        let table: Result<Table, _> = serde::Deserialize::deserialize(toml::Deserializer::from(parsed));
+        let broken = errors.iter().chain(table.as_ref().err().filter(|_| errors.is_empty()));
+        let syntax = broken
+            .map(|e| {
+                let line = e.span().map_or(1, |span| line_of(text, span.start));
+                (line, format!("{origin}:{line}: {}", e.message()))
+            })
+            .collect();
+        Self { table: table.unwrap_or_default(), syntax, origin: origin.to_string(), lines }
+    }
+
+    /// Whether the key stands on a line that could not be read.
+    pub fn is_broken(&self, path: &str) -> bool {
+        let line = self.lines.get(path);
+        self.syntax.iter().any(|(broken, _)| Some(broken) == line)
+    }
+
+    /// The problem as `origin:LINE: key: message`, with the line for sorting. The line is the key's or, if it is not in the
+    /// file, its section's.
+    pub fn locate(&self, problem: &Problem) -> (usize, String) {
+        let mut path = problem.path.as_str();
+        loop {
+            if let Some(&line) = self.lines.get(path) {
+                return (line, format!("{}:{line}: {problem}", self.origin));
+            }
+            match path.rsplit_once('.') {
+                Some((section, _)) => path = section,
+                None => return (usize::MAX, format!("{}: {problem}", self.origin)),
+            }
+        }
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&b| b == b'\n').count()
+}
+
+fn collect_lines(text: &str, table: &DeTable, section: &str, lines: &mut HashMap<String, usize>) {
+    for (key, value) in table.iter() {
+        let path = join(section, key.get_ref());
+        lines.insert(path.clone(), line_of(text, key.span().start));
+        if let DeValue::Table(inner) = value.get_ref() {
+            collect_lines(text, inner, &path, lines);
+        }
+    }
+}
+
+fn join(section: &str, key: &str) -> String {
+    if section.is_empty() { key.to_string() } else { format!("{section}.{key}") }
+}
+
+/// The values of `table`, defaults in place of what could not be used, and all problems.
+pub(super) fn read<T: DeserializeOwned + Serialize + Default>(table: &Table) -> (T, Vec<Problem>) {
+    let mut table = table.clone();
+    let mut problems: Vec<Problem> = Vec::new();
+    let mut rounds = 0;
+    let value = loop {
+        let error = match attempt::<T>(&table) {
+            Ok(value) => break value,
+            Err(error) => error,
+        };
+        let path = blame::<T>(&table, &error);
+        let problem = explain::<T>(&table, &error, &path);
+        let missing = quoted(error.message()).next().filter(|_| problem.missing);
+        let known = missing.is_some_and(|key| problems.iter().any(|p| p.path == join(&problem.path, key)));
+        if !known {
+            problems.push(problem);
+        }
+        rounds += 1;
+        if path.is_empty() || rounds > MAX_PROBLEMS {
+            return (T::default(), problems);
+        }
+        remove(&mut table, &path);
+    };
+    // Variants without options accept any; what does not come back had no effect.
+    let resolved = Table::try_from(&value).unwrap_or_default();
+    idle(&table, &resolved, "", &mut problems);
+    (value, problems)
+}
+
+fn attempt<T: DeserializeOwned>(table: &Table) -> Result<T, toml::de::Error> {
+    table.clone().try_into()
+}
+
+/// The keys, outermost first, that lead to what causes `error`.
+fn blame<T: DeserializeOwned>(table: &Table, error: &toml::de::Error) -> Vec<String> {
+    let mut path = Vec::new();
+    while let Some(key) = culprit::<T>(table, &path, error) {
+        path.push(key);
+    }
+    path
+}
+
+/// The key below `path` without which `error` is not raised. One whose absence is an error of its own comes second.
+fn culprit<T: DeserializeOwned>(table: &Table, path: &[String], error: &toml::de::Error) -> Option<String> {
+    let is_missing = |e: &toml::de::Error| e.message().starts_with("missing field");
+    let mut keys: Vec<&String> = at(table, path)?.keys().collect();
+    // The key that serde names is the likeliest, the one that decides about all others the least.
+    keys.sort_by_key(|key| (quoted(error.message()).next() != Some(key), *key == "kind"));
+    let mut second = None;
+    for key in keys {
+        let mut without = table.clone();
+        let mut path = path.to_vec();
+        path.push(key.clone());
+        remove(&mut without, &path);
+        match attempt::<T>(&without) {
+            Err(other) if other.to_string() == error.to_string() => (),
+            Err(other) if is_missing(&other) => {
+                if !is_missing(error) && second.is_none() {
+                    second = Some(key.clone());
+                }
+            }
+            _ => return Some(key.clone()),
+        }
+    }
+    second
+}
+
+fn at<'a>(table: &'a Table, path: &[String]) -> Option<&'a Table> {
+    path.iter().try_fold(table, |table, key| table.get(key)?.as_table())
+}
+
+fn remove(table: &mut Table, path: &[String]) {
+    if let Some((last, sections)) = path.split_last() {
+        let inner = sections.iter().try_fold(table, |table, key| table.get_mut(key)?.as_table_mut());
+        inner.map(|inner| inner.remove(last));
+    }
+}
+
+/// The words in backticks.
+fn quoted(message: &str) -> impl Iterator<Item = &str> {
+    message.split('`').skip(1).step_by(2)
+}
+
+/// Serde's message in the words of a configuration.
+fn explain<T: DeserializeOwned + Serialize + Default>(
+    table: &Table,
+    error: &toml::de::Error,
+    path: &[String],
+) -> Problem {
+    let message = error.message();
+    let names: Vec<&str> = quoted(message).collect();
+    let full = path.join(".");
+    let plain = |message: String| Problem { path: full.clone(), message, missing: false, doubtful: vec![full.clone()] };
+    match names.split_first() {
+        Some((name, known)) if message.starts_with("unknown field") => unknown_key::<T>(table, path, name, known),
+        Some((name, known)) if message.starts_with("unknown variant") => {
+            let meant = nearest(name, known).map_or(String::new(), |meant| format!(" (did you mean `{meant}`?)"));
+            plain(format!("unknown value `{name}`{meant}; known: {}", known.join(", ")))
+        }
+        Some((name, _)) if message.starts_with("missing field") => {
+            let kinds = Some(kinds::<T>(table, path)).filter(|kinds| *name == "kind" && !kinds.is_empty());
+            let kinds = kinds.map_or(String::new(), |kinds| format!(", one of: {kinds}"));
+            Problem { missing: true, ..plain(format!("`{name}` is missing{kinds}")) }
+        }
+        _ => plain(in_plain_words(message)),
+    }
+}
+
+fn unknown_key<T: Serialize + Default>(table: &Table, path: &[String], name: &str, known: &[&str]) -> Problem {
+    let section = path[..path.len().saturating_sub(1)].join(".");
+    let defaults = Table::try_from(T::default()).unwrap_or_default();
+    let elsewhere = |key: &&String| defaults[*key].as_table().is_some_and(|t| t.contains_key(name));
+    let (hint, mut doubtful) = if let Some(meant) = nearest(name, known) {
+        (format!("; did you mean `{meant}`?"), vec![join(&section, meant)])
+    } else if let Some(other) = defaults.keys().find(elsewhere) {
+        (format!("; there is one in [{other}]"), vec![join(other, name)])
+    } else {
+        (format!("; known: {}", known.join(", ")), Vec::new())
+    };
+    // What is given under its right name too is not in doubt.
+    doubtful.retain(|key| {
+        let keys: Vec<_> = key.split('.').map(str::to_string).collect();
+        let (last, sections) = keys.split_at(keys.len() - 1);
+        at(table, sections).is_none_or(|section| !section.contains_key(&last[0]))
+    });
+    Problem { path: path.join("."), message: format!("unknown key{hint}"), missing: false, doubtful }
+}
+
+/// The values that `kind` can have in the table at `path`: what serde says when it is none of them.
+fn kinds<T: DeserializeOwned>(table: &Table, path: &[String]) -> String {
+    let mut probe = table.clone();
+    let inner = path.iter().try_fold(&mut probe, |table, key| table.get_mut(key)?.as_table_mut());
+    inner.map(|inner| inner.insert("kind".into(), Value::String("?".into())));
+    match attempt::<T>(&probe) {
+        Err(error) if error.message().starts_with("unknown variant `?`") => {
+            quoted(error.message()).skip(1).collect::<Vec<_>>().join(", ")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Rust's type names in the words of a configuration.
+fn in_plain_words(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_string();
+    };
+    let expected = match expected {
+        "usize" | "u64" | "u32" | "u8" => "a whole number from 0 up",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "path string" => "a path in quotes",
+        "a sequence" => "a list",
+        e if e.starts_with("struct ") || e.starts_with("internally tagged enum ") => "a section",
+        e if e.starts_with("enum ") || e == "string or map" => "one of its names, in quotes",
+        e => e,
+    };
+    let found = found.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
+    format!("{found} found, {expected} expected")
+}
+
+/// Reports keys that were read but are not in the result.
+fn idle(given: &Table, resolved: &Table, section: &str, problems: &mut Vec<Problem>) {
+    for (key, value) in given {
+        let path = join(section, key);
+        match (value, resolved.get(key)) {
+            (Value::Table(given), Some(Value::Table(resolved))) => idle(given, resolved, &path, problems),
+            (_, Some(_)) => (),
+            (_, None) => {
+                let kind = resolved.get("kind").and_then(Value::as_str);
+                let kind = kind.map_or(String::new(), |kind| format!("; kind `{kind}` has no such option"));
+                let message = format!("unknown key{kind}");
+                problems.push(Problem { path, message, missing: false, doubtful: Vec::new() });
+            }
+        }
+    }
+}

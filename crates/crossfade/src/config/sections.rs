@@ -1,0 +1,140 @@
+//! The sections that no other module owns.
+use crate::error::{Error, Result};
+use crate::sample::Sampler;
+use crossfade_math::{Blend, Grid};
+use serde::{Deserialize, Serialize};
+
+/// How weights follow the gradient: AdamW, the learning rate over time and the averaged weights (§2.5).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OptimConfig {
+    /// Largest learning rate.
+    pub lr: f64,
+    /// Smallest learning rate after the warm-up.
+    pub lr_floor: f64,
+    /// Steps of linear warm-up.
+    pub warmup: u64,
+    /// How the learning rate falls: (1 − i/N)^p.
+    pub lr_exponent: f64,
+    /// Decoupled weight decay, of all parameters.
+    pub weight_decay: f64,
+    /// Decay of the mean gradient.
+    pub beta1: f64,
+    /// Decay of the mean squared gradient.
+    pub beta2: f64,
+    /// Keeps the division by the root of the mean square finite.
+    pub adam_eps: f64,
+    /// Largest global norm of the gradient; 0 for no limit.
+    pub clip: f64,
+    /// Largest decay of the averaged weights.
+    pub ema_beta: f64,
+    /// Until this step the averaged weights are a copy.
+    pub ema_after: u64,
+    /// Steps between updates of the averaged weights.
+    pub ema_every: u64,
+}
+
+impl Default for OptimConfig {
+    fn default() -> Self {
+        Self {
+            lr: 1e-4,
+            lr_floor: 5e-6,
+            warmup: 5000,
+            lr_exponent: 0.96,
+            weight_decay: 1e-4,
+            beta1: 0.9,
+            beta2: 0.999,
+            adam_eps: 1e-8,
+            clip: 1.0,
+            ema_beta: 0.9996,
+            ema_after: 10_000,
+            ema_every: 8,
+        }
+    }
+}
+
+impl OptimConfig {
+    /// The limit of the gradient's norm, if there is one.
+    pub fn clip(&self) -> Option<f64> {
+        (self.clip > 0.0).then_some(self.clip)
+    }
+}
+
+/// How long a run trains, in what portions, and what it leaves behind on the way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainConfig {
+    /// Steps of the optimiser.
+    pub steps: u64,
+    /// Images a portion.
+    pub batch: usize,
+    /// Portions a step; their gradients are averaged.
+    pub accumulate: usize,
+    /// Whether images are mirrored left to right half of the time.
+    pub flip: bool,
+    /// Probability of each transformation of the augmentation pipe; 0 for none.
+    pub augment: f64,
+    /// Threads that read and prepare images.
+    pub loader_threads: usize,
+    /// Steps between lines of the log.
+    pub log_every: u64,
+    /// Steps between sheets of sample images; 0 for none.
+    pub sample_every: u64,
+    /// Steps between checkpoints.
+    pub checkpoint_every: u64,
+    /// How many checkpoints are kept.
+    pub keep: usize,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            steps: 800_000,
+            batch: 128,
+            accumulate: 1,
+            flip: true,
+            augment: 0.0,
+            loader_threads: 2,
+            log_every: 10,
+            sample_every: 0,
+            checkpoint_every: 10_000,
+            keep: 3,
+        }
+    }
+}
+
+/// How images are made; the command line can override it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SampleConfig {
+    /// The sampler.
+    pub sampler: Sampler,
+    /// Its steps.
+    pub steps: usize,
+    /// How the two heads become one estimate.
+    pub blend: Blend,
+    /// Limits the estimate of x_0 to ±clip at every step; 0 for no limit.
+    pub clip: f64,
+    /// Images on a sheet made during training.
+    pub count: usize,
+    /// The times of its steps.
+    pub grid: Grid,
+}
+
+impl Default for SampleConfig {
+    fn default() -> Self {
+        Self { sampler: Sampler::Ab2, steps: 10, blend: Blend::Heads, clip: 1.0, count: 64, grid: Grid::default() }
+    }
+}
+
+impl SampleConfig {
+    /// The limit of x̂_0, if there is one.
+    pub fn clip(&self) -> Option<f64> {
+        (self.clip > 0.0).then_some(self.clip)
+    }
+
+    /// The times of the steps, from 1 to 0.
+    pub fn times(&self) -> Result<Vec<f64>> {
+        self.grid.times(self.steps).map_err(Error::Request)
+    }
+}

@@ -1,0 +1,80 @@
+//! How large a run is, before it starts.
+use super::RunConfig;
+use crate::nn::config::{BlockPlan, Resample};
+use crate::nn::{Decoders, UNetConfig};
+use serde::Serialize;
+
+/// Bytes of a number.
+const F32: u64 = 4;
+
+/// Sizes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Sizes {
+    /// Weights of the network, exactly.
+    pub parameters: u64,
+    /// How many times the channels of an image the phi head has.
+    pub phi_parts: usize,
+    /// Bytes of one copy of the weights in a file.
+    pub weights_bytes: u64,
+    /// Bytes of a checkpoint: weights, averaged weights and both moments of the optimiser.
+    pub checkpoint_bytes: u64,
+    /// Bytes that training needs, estimated: five copies of the weights, and what the backward pass keeps of a batch.
+    pub train_bytes: u64,
+    /// Bytes that sampling `sample.count` images at a time needs, estimated.
+    pub sample_bytes: u64,
+}
+
+impl RunConfig {
+    /// The sizes of this run; the configuration must be valid.
+    pub fn sizes(&self) -> Sizes {
+        let phi_parts = self.phi_parts();
+        let parameters = self.network.parameter_count(phi_parts) as u64;
+        let weights = F32 * parameters;
+        let kept = F32 * kept_values(&self.network);
+        let passing = F32 * passing_values(&self.network);
+        Sizes {
+            parameters,
+            phi_parts,
+            weights_bytes: weights,
+            checkpoint_bytes: 4 * weights,
+            train_bytes: 5 * weights + kept * self.train.batch as u64,
+            sample_bytes: weights + passing * self.sample.count as u64,
+        }
+    }
+}
+
+fn blocks(network: &UNetConfig) -> impl Iterator<Item = (u64, BlockPlan)> {
+    let decoders = if network.decoders == Decoders::Two { 2 } else { 1 };
+    let decoder = network.decoder_plan();
+    let all = network.encoder_plan().into_iter().chain((0..decoders).flat_map(move |_| decoder.clone()));
+    all.map(|block| {
+        let side: u64 = block.name.split('x').next().and_then(|side| side.parse().ok()).unwrap_or(0);
+        (side * side, block)
+    })
+}
+
+/// Values an image that the backward pass keeps: of each block its input, the outputs of its norms and convolutions, and
+/// the attention's queries, keys, values and weights.
+fn kept_values(network: &UNetConfig) -> u64 {
+    blocks(network)
+        .map(|(pixels, block)| {
+            let (cin, cout) = (block.cin as u64, block.cout as u64);
+            let before = match block.resample {
+                Resample::Keep => pixels,
+                Resample::Down => 4 * pixels,
+                Resample::Up => pixels / 4,
+            };
+            let attention =
+                if block.heads() > 0 { 6 * cout * pixels + 2 * block.heads() as u64 * pixels * pixels } else { 0 };
+            2 * cin * before + cin * pixels + 4 * cout * pixels + attention
+        })
+        .sum()
+}
+
+/// Values an image that live at once in a forward pass: the encoder's outputs and the largest block.
+fn passing_values(network: &UNetConfig) -> u64 {
+    let skips: u64 = blocks(network).take(network.encoder_plan().len()).map(|(pixels, b)| pixels * b.cout as u64).sum();
+    let largest = blocks(network)
+        .map(|(pixels, b)| pixels * (3 * b.cin as u64 + 3 * b.cout as u64) + 2 * b.heads() as u64 * pixels * pixels);
+    skips + largest.max().unwrap_or(0)
+}

@@ -1,0 +1,178 @@
+//! Whether values make sense, alone and together.
+use super::RunConfig;
+use super::read::Problem;
+use crate::data::DataConfig;
+use crate::nn::Decoders;
+use crossfade_math::{Attenuation, Precond};
+
+/// Labels that the augmentation pipe gives each image (§2.6).
+const LABELS: usize = 9;
+/// Sizes beyond which a network is a slip of the pen; they also keep every count in 64 bits.
+const MAX: usize = 1 << 14;
+
+/// Collects problems unless a key that they rest on is itself in doubt.
+struct Checks {
+    doubtful: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+impl Checks {
+    /// `keys`: what the requirement rests on, first the one to report.
+    fn require(&mut self, ok: bool, keys: &[&str], message: impl Into<String>) {
+        let near = |key: &str, doubtful: &str| {
+            let within = |inner: &str, outer: &str| {
+                inner.strip_prefix(outer).is_some_and(|r| r.is_empty() || r.starts_with('.'))
+            };
+            within(key, doubtful) || within(doubtful, key)
+        };
+        if !ok && !keys.iter().any(|key| self.doubtful.iter().any(|d| near(key, d))) {
+            let path = keys[0].to_string();
+            self.problems.push(Problem { path, message: message.into(), missing: false, doubtful: Vec::new() });
+        }
+    }
+
+    fn at_least_one(&mut self, value: u64, key: &str) {
+        self.require(value > 0, &[key], "must be at least 1");
+    }
+
+    fn positive(&mut self, value: f64, key: &str) {
+        self.require(value > 0.0 && value.is_finite(), &[key], format!("must be positive, not {value}"));
+    }
+
+    fn not_negative(&mut self, value: f64, key: &str) {
+        self.require(value >= 0.0 && value.is_finite(), &[key], format!("must not be negative, not {value}"));
+    }
+
+    fn share(&mut self, value: f64, key: &str) {
+        self.require((0.0..1.0).contains(&value), &[key], format!("must be at least 0 and below 1, not {value}"));
+    }
+}
+
+impl RunConfig {
+    /// All problems but those that follow from `earlier` ones.
+    pub(super) fn semantic_problems(&self, earlier: &[Problem]) -> Vec<Problem> {
+        let doubtful = earlier.iter().flat_map(|p| p.doubtful.clone()).collect();
+        let mut checks = Checks { doubtful, problems: Vec::new() };
+        self.check_process(&mut checks);
+        self.check_network(&mut checks);
+        self.check_data(&mut checks);
+        self.check_optim(&mut checks);
+        self.check_train(&mut checks);
+        self.check_sample(&mut checks);
+        checks.problems
+    }
+
+    fn check_process(&self, checks: &mut Checks) {
+        let fits_toml = i64::try_from(self.seed).is_ok();
+        checks.require(fits_toml, &["seed"], format!("must be at most {}", i64::MAX));
+        if let Precond::Optimal { sigma_data } = self.precond {
+            checks.positive(sigma_data, "precond.sigma_data");
+        }
+        let t_min = self.loss.t_min;
+        checks.require(t_min > 0.0 && t_min < 1.0, &["loss.t_min"], format!("must be between 0 and 1, not {t_min}"));
+    }
+
+    fn check_network(&self, checks: &mut Checks) {
+        let n = &self.network;
+        let single = n.decoders == Decoders::One && self.process.attenuation != Attenuation::Constant;
+        checks.require(
+            !single,
+            &["network.decoders", "process.attenuation"],
+            format!(
+                "a single decoder needs process.attenuation = \"constant\", not \"{}\": eps follows from one part of phi only",
+                self.process.attenuation.name()
+            ),
+        );
+        let mut small = true;
+        for (value, key) in [
+            (n.resolution, "network.resolution"),
+            (n.channels, "network.channels"),
+            (n.width, "network.width"),
+            (n.blocks, "network.blocks"),
+            (n.augment_dim, "network.augment_dim"),
+            (n.mult.len(), "network.mult"),
+            (n.mult.iter().copied().max().unwrap_or(0), "network.mult"),
+        ] {
+            checks.require(value <= MAX, &[key], format!("must be at most {MAX}"));
+            small &= value <= MAX;
+        }
+        if !small {
+            return;
+        }
+        for problem in n.validate() {
+            // The network's messages begin with the option, or with the block that cannot be made.
+            let word = problem.split([' ', ':']).next().unwrap_or("");
+            let known = ["channels", "blocks", "width", "dropout", "mult", "resolution", "attention"];
+            match known.iter().find(|key| **key == word) {
+                Some(key) => checks.require(false, &[&format!("network.{key}")], problem[word.len()..].trim_start()),
+                None => checks.require(false, &["network.width", "network.mult", "network.blocks"], problem),
+            }
+        }
+    }
+
+    fn check_data(&self, checks: &mut Checks) {
+        let c = self.network.channels;
+        checks.require(matches!(c, 1 | 3), &["network.channels"], format!("images have 1 or 3 channels, not {c}"));
+        match &self.data {
+            DataConfig::Procedural { len, .. } => checks.at_least_one(*len as u64, "data.len"),
+            DataConfig::Cifar10 { path, .. }
+            | DataConfig::Idx { path }
+            | DataConfig::Folder { path, .. }
+            | DataConfig::Zip { path, .. } => {
+                checks.require(!path.as_os_str().is_empty(), &["data.path"], "must not be empty");
+            }
+        }
+    }
+
+    fn check_optim(&self, checks: &mut Checks) {
+        let o = &self.optim;
+        checks.positive(o.lr, "optim.lr");
+        let floor = (0.0..=o.lr).contains(&o.lr_floor) || !(o.lr > 0.0);
+        checks.require(floor, &["optim.lr_floor", "optim.lr"], format!("must be from 0 to optim.lr = {}", o.lr));
+        checks.not_negative(o.lr_exponent, "optim.lr_exponent");
+        checks.not_negative(o.weight_decay, "optim.weight_decay");
+        checks.share(o.beta1, "optim.beta1");
+        checks.share(o.beta2, "optim.beta2");
+        checks.positive(o.adam_eps, "optim.adam_eps");
+        checks.not_negative(o.clip, "optim.clip");
+        checks.share(o.ema_beta, "optim.ema_beta");
+        checks.at_least_one(o.ema_every, "optim.ema_every");
+    }
+
+    fn check_train(&self, checks: &mut Checks) {
+        let t = &self.train;
+        checks.at_least_one(t.steps, "train.steps");
+        checks.at_least_one(t.batch as u64, "train.batch");
+        checks.at_least_one(t.accumulate as u64, "train.accumulate");
+        checks.at_least_one(t.loader_threads as u64, "train.loader_threads");
+        checks.at_least_one(t.log_every, "train.log_every");
+        checks.at_least_one(t.checkpoint_every, "train.checkpoint_every");
+        checks.at_least_one(t.keep as u64, "train.keep");
+        let p = t.augment;
+        checks.require((0.0..=1.0).contains(&p), &["train.augment"], format!("must be from 0 to 1, not {p}"));
+        let labels = self.network.augment_dim;
+        checks.require(
+            labels == 0 || labels == LABELS,
+            &["network.augment_dim"],
+            format!("must be 0, or {LABELS} for the labels of the augmentation pipe, not {labels}"),
+        );
+        checks.require(
+            !(p > 0.0) || labels == LABELS,
+            &["train.augment", "network.augment_dim"],
+            format!("needs network.augment_dim = {LABELS}, so that the network is told what was done to an image"),
+        );
+    }
+
+    fn check_sample(&self, checks: &mut Checks) {
+        let s = &self.sample;
+        checks.at_least_one(s.steps as u64, "sample.steps");
+        checks.at_least_one(s.count as u64, "sample.count");
+        checks.require(s.steps <= 1_000_000, &["sample.steps"], "must be at most 1,000,000");
+        checks.not_negative(s.clip, "sample.clip");
+        if (1..=1_000_000).contains(&s.steps)
+            && let Err(message) = s.grid.times(s.steps)
+        {
+            checks.require(false, &["sample.grid", "sample.steps"], message);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Configurations: strictness with lines, overrides, round trips, and every committed file.
+#![allow(clippy::unwrap_used)]
+use crossfade::Error;
+use crossfade::config::{RunConfig, SampleConfig};
+use crossfade::data::DataConfig;
+use crossfade::math::{Attenuation, Blend, Grid, GridKind, NoiseScale, Weighting};
+use crossfade::nn::Decoders;
+use crossfade::sample::Sampler;
+use proptest::prelude::*;
+use std::path::Path;
+
+fn problems(result: crossfade::Result<RunConfig>) -> Vec<String> {
+    match result {
+        Err(Error::Config(problems)) => problems,
+        other => panic!("problems expected, got {other:?}"),
+    }
+}
+
+/// Asserts that there are exactly these problems, each given by what it must contain.
+#[track_caller]
+fn assert_problems(found: Vec<String>, expected: &[&[&str]]) {
+    let list = found.join("\n");
+    assert_eq!(found.len(), expected.len(), "{list}");
+    for (line, parts) in found.iter().zip(expected) {
+        for part in *parts {
+            assert!(line.contains(part), "{part:?} expected in {line:?} of\n{list}");
+        }
+    }
+}
+
+#[test]
+fn every_committed_configuration_is_valid() {
+    let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs"));
+    let mut count = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let config = RunConfig::load(&path).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(RunConfig::parse(&config.to_toml().unwrap(), "again").unwrap(), config, "{}", path.display());
+        match &config.data {
+            DataConfig::Procedural { .. } => (),
+            DataConfig::Cifar10 { path, .. } | DataConfig::Folder { path, .. } => assert!(path.is_relative()),
+            other => panic!("{other:?}"),
+        }
+        count += 1;
+    }
+    assert!(count >= 5);
+}
+
+/// §2.8, appendix A.1.
+#[test]
+fn the_references_runs_have_their_values() {
+    let load =
+        |name: &str| RunConfig::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(name)).unwrap();
+    let adm = load("cifar10-adm.toml");
+    assert_eq!(adm.sizes().parameters, 216_141_136);
+    assert_eq!((adm.lr_schedule().at(2_000_000), adm.ema_schedule().update_every), (5e-6, 8));
+    let const2 = load("cifar10-const2.toml");
+    assert_eq!(const2.sizes().parameters, 90_095_048);
+    assert_eq!((const2.process.noise, const2.network.decoders), (NoiseScale::Linear, Decoders::One));
+    assert_eq!((const2.lr_schedule().at(2_000_000), const2.loss.t_min), (5e-5, 1e-3));
+    for run in [adm, const2] {
+        assert_eq!((run.train.batch * run.train.accumulate, run.train.steps), (256, 800_000));
+        assert_eq!(run.lr_schedule().at(0), 1e-4 / 5000.0);
+    }
+}
+
+#[test]
+fn an_empty_file_is_the_default() {
+    assert_eq!(RunConfig::parse("", "empty.toml").unwrap(), RunConfig::default());
+    RunConfig::default().validate().unwrap();
+    let text = RunConfig::default().to_toml().unwrap();
+    assert_eq!(RunConfig::parse(&text, "x").unwrap(), RunConfig::default());
+}
+
+#[test]
+fn all_problems_are_reported_with_their_lines() {
+    let text = r#"seed = -1
+[process]
+attenuation = "cubic"
+[network]
+widht = 32
+mult = [1, "two"]
+[data]
+kind = "folder"
+path = 3
+fit = "corp"
+[trian]
+[optim]
+batch = 8
+lr = "fast"
+[train]
+batch = 0
+steps = "x"
+checkpoint_every = "x"
+flip = 1
+[sample]
+sampler = "ab3"
+grid = { kind = "power", rho = "x", sigma = 1 }
+"#;
+    assert_problems(
+        problems(RunConfig::parse(text, "run.toml")),
+        &[
+            &["run.toml:1: seed: ", "-1", "whole number"],
+            &["run.toml:3: process.attenuation: unknown value `cubic`", "quadratic"],
+            &["run.toml:5: network.widht: unknown key; did you mean `width`?"],
+            &["run.toml:6: network.mult: ", "\"two\"", "whole number"],
+            &["run.toml:9: data.path: integer `3` found"],
+            &["run.toml:10: data.fit: unknown value `corp` (did you mean `crop`?)"],
+            &["run.toml:11: trian: unknown key; did you mean `train`?"],
+            &["run.toml:13: optim.batch: unknown key; there is one in [train]"],
+            &["run.toml:14: optim.lr: string \"fast\" found, a number expected"],
+            &["run.toml:16: train.batch: must be at least 1"],
+            &["run.toml:17: train.steps: "],
+            &["run.toml:18: train.checkpoint_every: "],
+            &["run.toml:19: train.flip: ", "true or false"],
+            &["run.toml:21: sample.sampler: unknown value `ab3`", "ab2", "pc"],
+            &["run.toml:22: sample.grid.rho: "],
+            &["run.toml:22: sample.grid.sigma: unknown key"],
+        ],
+    );
+}
+
+#[test]
+fn tagged_sections_are_strict_too() {
+    assert_problems(
+        problems(RunConfig::parse("[data]\nkind = \"foldr\"\npath = \"x\"\n", "a.toml")),
+        &[&["a.toml:2: data.kind: unknown value `foldr` (did you mean `folder`?)"]],
+    );
+    assert_problems(
+        problems(RunConfig::parse("\n[data]\npath = \"x\"\n", "a.toml")),
+        &[&["a.toml:2: data: `kind` is missing, one of: ", "procedural", "zip"]],
+    );
+    assert_problems(
+        problems(RunConfig::parse("[data]\nkind = \"idx\"\n", "a.toml")),
+        &[&["a.toml:1: data: `path` is missing"]],
+    );
+    // Serde itself ignores options of variants that have none.
+    assert_problems(
+        problems(RunConfig::parse("[precond]\nkind = \"none\"\nsigma_data = 1\n", "a.toml")),
+        &[&["a.toml:3: precond.sigma_data: unknown key; kind `none` has no such option"]],
+    );
+    assert_problems(
+        problems(RunConfig::parse("[sample.grid]\nkind = \"uniform-t\"\nrho = 3\n", "a.toml")),
+        &[&["a.toml:3: sample.grid.rho: unknown key; kind `uniform-t`"]],
+    );
+    assert_problems(problems(RunConfig::parse("data = 3\n", "a.toml")), &[&["a.toml:1: data: ", "a section expected"]]);
+}
+
+#[test]
+fn syntax_errors_come_together_and_with_the_others() {
+    let text = "seed = \n[train]\nbacth = 8\nsteps 10\n[optim]\nlr = 1e-\n";
+    let found = problems(RunConfig::parse(text, "b.toml"));
+    for part in ["b.toml:1: ", "b.toml:3: train.bacth: unknown key; did you mean `batch`?", "b.toml:4: ", "b.toml:6: "]
+    {
+        assert!(found.iter().any(|line| line.starts_with(part)), "{part} in\n{}", found.join("\n"));
+    }
+    let twice = problems(RunConfig::parse("[optim]\nlr = 1e-3\nlr = 1e-4\n", "c.toml"));
+    assert_problems(twice, &[&["c.toml:3: ", "duplicate"]]);
+    let huge = problems(RunConfig::parse("seed = 99999999999999999999999\n", "c.toml"));
+    assert!(huge[0].starts_with("c.toml:1: "), "{huge:?}");
+}
+
+#[test]
+fn values_that_make_no_sense_are_named_together() {
+    let text = r#"
+[process]
+attenuation = "linear"
+[precond]
+kind = "optimal"
+sigma_data = 0
+[network]
+decoders = "one"
+width = 30
+attention = [12]
+[loss]
+t_min = 1.0
+[optim]
+lr = 1e-4
+lr_floor = 1e-3
+beta2 = 1.0
+[train]
+augment = 0.1
+[sample]
+steps = 0
+clip = nan
+"#;
+    assert_problems(
+        problems(RunConfig::parse(text, "d.toml")),
+        &[
+            &["d.toml:6: precond.sigma_data: must be positive"],
+            &["d.toml:8: network.decoders: a single decoder needs process.attenuation"],
+            &["d.toml:9: network.width: must be a positive multiple of 4"],
+            &["d.toml:10: network.attention: at 12 is at no level"],
+            &["d.toml:12: loss.t_min"],
+            &["d.toml:15: optim.lr_floor"],
+            &["d.toml:16: optim.beta2"],
+            &["d.toml:18: train.augment: needs network.augment_dim = 9"],
+            &["d.toml:20: sample.steps"],
+            &["d.toml:21: sample.clip"],
+        ],
+    );
+    // A requirement that rests on a misspelt key is not reported as broken.
+    assert_problems(
+        problems(RunConfig::parse("[network]\naugment_dmi = 9\n[train]\naugment = 0.1\n", "e.toml")),
+        &[&["e.toml:2: network.augment_dmi: unknown key; did you mean `augment_dim`?"]],
+    );
+    assert_problems(
+        problems(RunConfig::parse("[network]\nwidth = 400000000000\n", "f.toml")),
+        &[&["f.toml:2: network.width: must be at most"]],
+    );
+}
+
+#[test]
+fn many_problems_end_soon() {
+    let text: String = (0..3000).map(|i| format!("k{i} = 1\n")).collect();
+    let found = problems(RunConfig::parse(&text, "g.toml"));
+    assert!((10..100).contains(&found.len()));
+}
+
+#[test]
+fn overrides_replace_values_and_kinds() {
+    let sets = [
+        "train.batch=8",
+        "train.flip=false",
+        "network.mult=[1, 2]",
+        "network.attention = []",
+        "process.attenuation=linear",
+        "data.path=pictures/of my cat",
+        "data.kind=folder",
+        "sample.grid.kind=power",
+        "sample.grid.rho=3",
+        "sample.blend={ table = [0.1, 0.9] }",
+        "loss.auxiliary.estimate=phi",
+        "loss.auxiliary.weight=half-log",
+    ];
+    let config = RunConfig::default().with_overrides(&sets).unwrap();
+    assert_eq!((config.train.batch, config.train.flip), (8, false));
+    assert_eq!((config.network.mult.as_slice(), config.network.attention.len()), (&[1, 2][..], 0));
+    assert_eq!(config.phi_parts(), 2);
+    assert!(matches!(&config.data, DataConfig::Folder { path, .. } if path == Path::new("pictures/of my cat")));
+    assert_eq!(config.sample.grid.kind, GridKind::Power { rho: 3.0, sigma_min: 0.02 });
+    assert_eq!(config.sample.blend, Blend::Table(vec![0.1, 0.9]));
+    assert!(config.loss.auxiliary.is_some());
+    let below = config.with_data_root(Path::new("/data"));
+    assert!(matches!(&below.data, DataConfig::Folder { path, .. } if path == Path::new("/data/pictures/of my cat")));
+}
+
+#[test]
+fn all_bad_overrides_are_reported() {
+    let sets =
+        ["train.batch", "train..x=1", "network.mult=[1", "train.bacth=8", "train.steps=0", "seed.x=1", "optim.lr=fast"];
+    let found = problems(RunConfig::default().with_overrides(&sets));
+    assert_problems(
+        found,
+        &[
+            &["--set train.batch: expected section.key=value"],
+            &["--set train..x=1: expected"],
+            &["--set network.mult=[1: "],
+            &["--set seed.x=1: `seed` is no section"],
+            &["--set optim.lr=fast: string \"fast\" found"],
+            &["--set train.bacth=8: unknown key; did you mean `batch`?"],
+            &["--set train.steps=0: must be at least 1"],
+        ],
+    );
+}
+
+#[test]
+fn sizes_follow_the_network() {
+    let config = RunConfig::default().with_overrides(&["process.attenuation=linear"]).unwrap();
+    let (one, two) = (RunConfig::default().sizes(), config.sizes());
+    assert_eq!((one.phi_parts, two.phi_parts), (1, 2));
+    // Three more output channels of a 3x3 convolution with a bias, from 64 channels.
+    assert_eq!(two.parameters - one.parameters, 3 * (64 * 9 + 1));
+    assert_eq!(one.weights_bytes, 4 * one.parameters);
+    assert!(one.train_bytes > 5 * one.weights_bytes && one.sample_bytes < one.train_bytes);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn what_is_written_is_read_back(
+        seed in 0..=i64::MAX as u64,
+        lr in 1e-9f64..1.0,
+        floor in 0.0f64..=1.0,
+        t_min in 1e-9f64..0.999,
+        batch in 1usize..10_000,
+        sampler in prop::sample::select(Sampler::ALL.to_vec()),
+        attenuation in prop::sample::select(Attenuation::ALL.to_vec()),
+        weighting in prop::sample::select(Weighting::ALL.to_vec()),
+        kind in prop::sample::select(GridKind::all()),
+        final_t in prop::option::of(1e-6f64..1e-3),
+        blend in prop::sample::select(vec![Blend::Average, Blend::Heads, Blend::Table(vec![0.25, 1.0 / 3.0])]),
+        path in "[a-zA-Z0-9 \"\\\\/äß]{1,20}",
+    ) {
+        let mut config = RunConfig { seed, data: DataConfig::Idx { path: path.into() }, ..RunConfig::default() };
+        config.optim.lr = lr;
+        config.optim.lr_floor = lr * floor;
+        config.loss.t_min = t_min;
+        config.loss.weighting = weighting;
+        config.train.batch = batch;
+        config.process.attenuation = attenuation;
+        config.sample = SampleConfig { sampler, grid: Grid { kind, final_t }, blend, ..config.sample };
+        let text = config.to_toml().unwrap();
+        prop_assert_eq!(RunConfig::parse(&text, "x.toml").unwrap(), config.clone());
+        prop_assert_eq!(config.clone().with_overrides(&["seed=1"]).unwrap(), RunConfig { seed: 1, ..config });
+    }
+}
