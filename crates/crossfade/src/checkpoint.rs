@@ -58,7 +58,7 @@ pub fn save(path: &Path, config: &RunConfig, step: u64, tensors: &[HostTensor]) 
     let metadata = BTreeMap::from(
         [
             (VERSION, env!("CARGO_PKG_VERSION").to_string()),
-            (CONFIG, config.to_toml()),
+            (CONFIG, config.to_toml()?),
             (STEP, step.to_string()),
             (CHECKSUM, checksum(tensors)),
         ]
@@ -145,9 +145,10 @@ pub fn list(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let mut found = vec![];
     for entry in entries {
         let path = entry.map_err(Error::io(dir))?.path();
-        let step = path.file_name().and_then(|n| n.to_str()).and_then(|n| {
-            n.strip_prefix("step-")?.strip_suffix(".safetensors")?.parse().ok()
-        });
+        let step = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .and_then(|n| n.strip_prefix("step-")?.strip_suffix(".safetensors")?.parse().ok());
         found.extend(step.map(|step: u64| (step, path)));
     }
     found.sort();

@@ -7,16 +7,20 @@
 pub use crossfade_math as math;
 
 pub mod augment;
+pub mod bench;
+pub mod checkpoint;
 pub mod config;
 pub mod convert;
 pub mod data;
 pub mod engine;
 pub mod error;
+pub mod generate;
 pub mod lab;
 pub mod loss;
 pub mod nn;
 pub mod plot;
 pub mod rng;
 pub mod sample;
+pub mod train;
 
 pub use error::{Error, Result};

@@ -31,8 +31,16 @@ fn a_network_evaluation_does_not_depend_on_its_batch() {
         for (first, size) in [(0, 1), (count - 1, 1), (0, 7.min(count)), (3, 2)] {
             let part = net.heads(x.clone().narrow(0, first, size), &[0.4], None);
             let same = |a: Tensor<4>, b: Tensor<4>| to_host(a.narrow(0, first, size)) == to_host(b);
-            assert!(same(all.phi.clone(), part.phi), "phi of {size} images from {first} of {count}, width {}", config.width);
-            assert!(same(all.eps.clone(), part.eps), "eps of {size} images from {first} of {count}, width {}", config.width);
+            assert!(
+                same(all.phi.clone(), part.phi),
+                "phi of {size} images from {first} of {count}, width {}",
+                config.width
+            );
+            assert!(
+                same(all.eps.clone(), part.eps),
+                "eps of {size} images from {first} of {count}, width {}",
+                config.width
+            );
         }
     }
 }

@@ -4,6 +4,7 @@
 //! strict and reports every problem at once, with its line.
 mod overrides;
 mod read;
+mod resume;
 mod sections;
 mod sizes;
 mod suggest;

@@ -74,7 +74,11 @@ impl RunDir {
 /// Trains until the last step or until `stop` is set, and leaves a checkpoint either way. With `resume` it goes on from the
 /// newest good checkpoint in `dir`, to the very weights that an uninterrupted run would have.
 pub fn train(
-    config: &RunConfig, dir: &RunDir, device: &Device, resume: bool, stop: &AtomicBool,
+    config: &RunConfig,
+    dir: &RunDir,
+    device: &Device,
+    resume: bool,
+    stop: &AtomicBool,
     report: &mut dyn FnMut(&StepReport),
 ) -> Result<Summary> {
     let (mut state, passed_over) = start(config, dir, device, resume)?;
@@ -149,7 +153,7 @@ fn start(config: &RunConfig, dir: &RunDir, device: &Device, resume: bool) -> Res
             )));
         }
         std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-        write_atomic(dir.config(), config.to_toml().as_bytes())?;
+        write_atomic(dir.config(), config.to_toml()?.as_bytes())?;
         return Ok((TrainState::new(config, device), vec![]));
     }
     let mut passed_over = vec![];
@@ -169,7 +173,7 @@ fn start(config: &RunConfig, dir: &RunDir, device: &Device, resume: bool) -> Res
         return Err(Error::Run(format!("no checkpoint in {} can be read:\n{all}", checkpoints.display())));
     }
     std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-    write_atomic(dir.config(), config.to_toml().as_bytes())?;
+    write_atomic(dir.config(), config.to_toml()?.as_bytes())?;
     Ok((TrainState::new(config, device), passed_over))
 }
 

@@ -136,7 +136,8 @@ impl TrainState {
             grad_scale: clip,
         };
         let ema = config.ema_schedule().action(self.step);
-        let mut update = Update { at: 0, grads, hyper, action: ema, ema: &mut self.ema, m: &mut self.m, v: &mut self.v };
+        let mut update =
+            Update { at: 0, grads, hyper, action: ema, ema: &mut self.ema, m: &mut self.m, v: &mut self.v };
         self.net.unet = self.net.unet.clone().map(&mut update);
         self.step += 1;
     }
@@ -180,4 +181,3 @@ impl ModuleMapper for Update<'_> {
         new
     }
 }
-

@@ -1,14 +1,21 @@
 //! Pictures from a network: image k is a pure function of (weights, settings, seed, k).
+mod job;
+mod recipe;
+
+pub use job::{Job, JobReport, Shard, run};
+pub use recipe::{Recipe, Reproduced, reproduce};
+
 use crate::config::SampleConfig;
 use crate::data::Image;
 use crate::engine::{Device, Images, Tensor, from_vec, to_host};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::nn::Denoiser;
 use crate::rng::{Purpose, Stream};
 use crate::sample::{Hooks, Problem, Sampled, State};
 
 /// Where the starting noise of a picture comes from.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Start {
     /// The noise of image `index`.
     Index(u64),
@@ -49,7 +56,12 @@ fn normals(seed: u64, index: u64, step: u64, purpose: Purpose, len: usize) -> Ve
 /// # Shapes
 /// `size` is (C, H, W); the result is `[starts.len(), C, H, W]` in \[−1, 1\].
 pub fn sample_batch(
-    net: &Denoiser, config: &SampleConfig, size: [usize; 3], seed: u64, starts: &[Start], device: &Device,
+    net: &Denoiser,
+    config: &SampleConfig,
+    size: [usize; 3],
+    seed: u64,
+    starts: &[Start],
+    device: &Device,
     observe: &mut dyn FnMut(State<'_, Images>),
 ) -> Result<Sampled<Images>> {
     let [c, h, w] = size;
@@ -58,13 +70,12 @@ pub fn sample_batch(
     let tensor = |noise: &dyn Fn(&Start) -> Vec<f32>| -> Tensor<4> {
         from_vec(starts.iter().flat_map(noise).collect(), shape, device)
     };
-    let times = config.grid.times(config.steps).map_err(Error::Request)?;
+    let times = config.times()?;
     let mut problem = Problem::new(net, net.process);
     problem.blend = config.blend.clone();
-    problem.clip = (config.clip > 0.0).then_some(config.clip);
-    let mut noise = |step: usize| {
-        Images(tensor(&|start| normals(seed, start.index(), step as u64, Purpose::Step, len)))
-    };
+    problem.clip = config.clip();
+    let mut noise =
+        |step: usize| Images(tensor(&|start| normals(seed, start.index(), step as u64, Purpose::Step, len)));
     let start = Images(tensor(&|start| start.noise(seed, len)));
     config.sampler.run(&problem, &times, start, &mut Hooks { noise: &mut noise, observe })
 }

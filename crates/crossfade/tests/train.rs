@@ -1,0 +1,272 @@
+//! Training: it learns, resumes to the bit, does not depend on threads, and fails cleanly.
+#![allow(clippy::unwrap_used)]
+use crossfade::checkpoint::{self, Checkpoint, Weights};
+use crossfade::config::{RunConfig, SampleConfig};
+use crossfade::engine::Device;
+use crossfade::generate::{Job, Shard, Start, reproduce, run, sample_batch, to_images};
+use crossfade::math::{Attenuation, Weighting};
+use crossfade::nn::{Decoders, UNetConfig};
+use crossfade::sample::Sampler;
+use crossfade::train::{RunDir, StepReport, loss_curve, train};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A network that trains in moments.
+fn small() -> RunConfig {
+    let mut config = RunConfig {
+        seed: 3,
+        network: UNetConfig {
+            resolution: 8,
+            width: 16,
+            mult: vec![1, 2],
+            blocks: 1,
+            attention: vec![],
+            dropout: 0.1,
+            ..UNetConfig::default()
+        },
+        ..RunConfig::default()
+    };
+    config.train.steps = 6;
+    config.train.batch = 4;
+    config.train.checkpoint_every = 2;
+    config.train.log_every = 1;
+    config.optim.warmup = 2;
+    config.optim.ema_after = 1;
+    config.optim.ema_every = 2;
+    config
+}
+
+fn fit(config: &RunConfig, dir: &Path, resume: bool) -> Vec<StepReport> {
+    let mut reports = vec![];
+    let stop = AtomicBool::new(false);
+    let dir = RunDir(dir.to_path_buf());
+    train(config, &dir, &Device::flex(), resume, &stop, &mut |r| reports.push(r.clone())).unwrap();
+    reports
+}
+
+fn last_bytes(dir: &Path) -> Vec<u8> {
+    let (_, path) = checkpoint::list(&dir.join("checkpoints")).unwrap().pop().unwrap();
+    std::fs::read(path).unwrap()
+}
+
+#[test]
+fn a_resumed_run_ends_with_the_same_bytes() {
+    let mut config = small();
+    config.train.accumulate = 2;
+    config.train.augment = 0.5;
+    config.network.augment_dim = 9;
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fit(&config, whole.path(), false);
+    // Stops after step 3, where no checkpoint is due, then after step 5.
+    for after in [3, 5] {
+        let stop = AtomicBool::new(false);
+        let dir = RunDir(parts.path().to_path_buf());
+        let resume = after > 3;
+        let summary = train(&config, &dir, &Device::flex(), resume, &stop, &mut |r| {
+            stop.store(r.step == after, Ordering::Relaxed);
+        })
+        .unwrap();
+        assert_eq!((summary.step, summary.stopped), (after, true));
+    }
+    let rest = fit(&config, parts.path(), true);
+    assert_eq!(rest.len(), 1);
+    assert!(last_bytes(whole.path()) == last_bytes(parts.path()), "weights, EMA or optimiser differ");
+    let steps: Vec<f64> = loss_curve(&parts.path().join("log.jsonl")).unwrap().iter().map(|p| p.0).collect();
+    assert_eq!(steps, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+}
+
+#[test]
+fn weights_do_not_depend_on_threads() {
+    let config = small();
+    let run = |threads| {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| fit(&config, dir.path(), false));
+        last_bytes(dir.path())
+    };
+    assert!(run(1) == run(2));
+}
+
+/// Every attenuation, decoder and a few objectives train: the loss on the same few images falls.
+#[test]
+fn every_kind_of_network_learns_a_few_images() {
+    let variants = [
+        (Attenuation::Constant, Decoders::Two, Weighting::Adaptive),
+        (Attenuation::Constant, Decoders::One, Weighting::Adaptive),
+        (Attenuation::Constant, Decoders::Conv, Weighting::Reference),
+        (Attenuation::Linear, Decoders::Two, Weighting::Adaptive),
+        (Attenuation::Quadratic, Decoders::Two, Weighting::Adaptive),
+        (Attenuation::Exponential, Decoders::Two, Weighting::Adaptive),
+        (Attenuation::Sine, Decoders::Two, Weighting::Adaptive),
+    ];
+    for (attenuation, decoders, weighting) in variants {
+        let mut config = small();
+        config.process.attenuation = attenuation;
+        config.network.decoders = decoders;
+        config.loss.weighting = weighting;
+        config.data = crossfade::data::DataConfig::Procedural { seed: 1, len: 4 };
+        config.train.steps = 60;
+        config.train.batch = 8;
+        config.train.flip = false;
+        config.train.checkpoint_every = 60;
+        config.optim.lr = 3e-3;
+        let dir = tempfile::tempdir().unwrap();
+        let reports = fit(&config, dir.path(), false);
+        let mean = |r: &[StepReport]| r.iter().map(|r| r.loss).sum::<f64>() / r.len() as f64;
+        let (early, late) = (mean(&reports[..10]), mean(&reports[50..]));
+        assert!(late < 0.8 * early, "{attenuation:?} {decoders:?} {weighting:?}: {early} to {late}");
+    }
+}
+
+#[test]
+fn checkpoints_are_kept_and_damaged_ones_passed_over() {
+    let mut config = small();
+    config.train.keep = 2;
+    let dir = tempfile::tempdir().unwrap();
+    fit(&config, dir.path(), false);
+    let found = checkpoint::list(&dir.path().join("checkpoints")).unwrap();
+    assert_eq!(found.iter().map(|(s, _)| *s).collect::<Vec<_>>(), [4, 6]);
+    let whole = std::fs::read(&found[1].1).unwrap();
+    // One flipped bit in a tensor, and half a file.
+    let mut flipped = whole.clone();
+    let place = whole.len() - 100;
+    flipped[place] ^= 1;
+    for bad in [flipped, whole[..whole.len() / 2].to_vec()] {
+        std::fs::write(&found[1].1, bad).unwrap();
+        let stop = AtomicBool::new(false);
+        let run_dir = RunDir(dir.path().to_path_buf());
+        let summary = train(&config, &run_dir, &Device::flex(), true, &stop, &mut |_| ()).unwrap();
+        assert_eq!(summary.passed_over.len(), 1, "{:?}", summary.passed_over);
+        assert!(std::fs::read(&found[1].1).unwrap() == whole, "the run was repaired to the same bytes");
+    }
+    let foreign = dir.path().join("foreign.safetensors");
+    std::fs::write(&foreign, b"\x02\0\0\0\0\0\0\0{}").unwrap();
+    assert!(Checkpoint::open(&foreign).err().unwrap().to_string().contains("not a crossfade checkpoint"));
+}
+
+#[test]
+fn another_run_is_not_resumed_or_overwritten() {
+    let config = small();
+    let dir = tempfile::tempdir().unwrap();
+    fit(&config, dir.path(), false);
+    let before = last_bytes(dir.path());
+    let attempt = |config: &RunConfig, resume| {
+        let stop = AtomicBool::new(false);
+        let run_dir = RunDir(dir.path().to_path_buf());
+        train(config, &run_dir, &Device::flex(), resume, &stop, &mut |_| ()).err().unwrap().to_string()
+    };
+    assert!(attempt(&config, false).contains("--resume"));
+    let mut other = config.clone();
+    other.optim.lr = 1e-3;
+    other.train.batch = 5;
+    let message = attempt(&other, true);
+    assert!(message.contains("lr") && message.contains("batch"), "{message}");
+    assert!(before == last_bytes(dir.path()));
+}
+
+#[test]
+fn a_loss_that_is_no_number_stops_the_run_and_names_step_and_samples() {
+    let mut config = small();
+    config.optim.lr = 1e30;
+    config.optim.lr_floor = 1e29;
+    config.optim.clip = 0.0;
+    config.train.steps = 50;
+    let dir = tempfile::tempdir().unwrap();
+    let stop = AtomicBool::new(false);
+    let run_dir = RunDir(dir.path().to_path_buf());
+    let error = train(&config, &run_dir, &Device::flex(), false, &stop, &mut |_| ()).err().unwrap().to_string();
+    assert!(error.contains("step ") && error.contains("samples "), "{error}");
+}
+
+fn trained(dir: &Path) -> Checkpoint {
+    fit(&small(), dir, false);
+    let (_, path) = checkpoint::list(&dir.join("checkpoints")).unwrap().pop().unwrap();
+    Checkpoint::open(&path).unwrap()
+}
+
+#[test]
+fn image_k_is_the_same_for_every_batch_shard_and_thread_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoint = trained(dir.path());
+    let make = |name: &str, batch, shards: u64, threads| {
+        let out = dir.path().join(name);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        for index in 0..shards {
+            let job = Job {
+                seed: 5,
+                first: 10,
+                count: 9,
+                shard: Shard { index, count: shards },
+                batch,
+                trajectory: false,
+                between: None,
+                out: out.clone(),
+            };
+            let config = SampleConfig { sampler: Sampler::Alg2, steps: 4, ..SampleConfig::default() };
+            pool.install(|| run(&checkpoint, Weights::Ema, &config, &job, &Device::flex(), &mut |_, _| ())).unwrap();
+        }
+        (10..19).map(|k| std::fs::read(out.join(format!("{k:06}.png"))).unwrap()).collect::<Vec<_>>()
+    };
+    let one = make("one", 1, 1, 1);
+    assert_eq!(one.len(), 9);
+    assert_ne!(one[0], one[1]);
+    for (name, batch, shards, threads) in [("seven", 7, 1, 2), ("all", 64, 1, 1), ("sharded", 2, 3, 2)] {
+        assert!(make(name, batch, shards, threads) == one, "{name}");
+    }
+}
+
+#[test]
+fn a_picture_reproduces_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoint = trained(dir.path());
+    let out = dir.path().join("pictures");
+    for (between, first) in [(None, "000000.png"), (Some((1, 2)), "000001-000002-001.png")] {
+        let job = Job {
+            seed: 1,
+            first: 0,
+            count: 3,
+            shard: Shard::ALL,
+            batch: 3,
+            trajectory: true,
+            between,
+            out: out.clone(),
+        };
+        let config = SampleConfig { sampler: Sampler::Alg2Second, steps: 3, ..SampleConfig::default() };
+        run(&checkpoint, Weights::Ema, &config, &job, &Device::flex(), &mut |_, _| ()).unwrap();
+        let picture = out.join(first);
+        let again = reproduce(&picture, Some(&checkpoint.path), &Device::flex()).unwrap();
+        assert!(again.identical && again.png == std::fs::read(&picture).unwrap());
+        // Without being told, the checkpoint is found one level up.
+        assert!(reproduce(&picture, None, &Device::flex()).unwrap().identical);
+    }
+    assert!(out.join("sheet.png").is_file() && out.join("000000-path.png").is_file());
+    let sheet = reproduce(&out.join("sheet.png"), None, &Device::flex()).err().unwrap().to_string();
+    assert!(sheet.contains("no crossfade recipe"), "{sheet}");
+}
+
+/// Interpolation starts and ends at the two images themselves.
+#[test]
+fn interpolation_connects_two_images() {
+    let dir = tempfile::tempdir().unwrap();
+    let net = trained(dir.path()).denoiser(Weights::Model, &Device::flex()).unwrap();
+    let config = SampleConfig { steps: 3, ..SampleConfig::default() };
+    let sample = |start| {
+        let out = sample_batch(&net, &config, [3, 8, 8], 0, &[start], &Device::flex(), &mut |_| ()).unwrap();
+        to_images(out.x0.0).pop().unwrap().pixels
+    };
+    assert_eq!(sample(Start::Between(4, 6, 0.0)), sample(Start::Index(4)));
+    let (end, six) = (sample(Start::Between(4, 6, 1.0)), sample(Start::Index(6)));
+    assert!(end.iter().zip(&six).all(|(a, b)| a.abs_diff(*b) <= 1));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_unwritable_directory_is_an_error_and_nothing_is_left() {
+    let config = small();
+    let error = {
+        let stop = AtomicBool::new(false);
+        let run_dir = RunDir("/proc/crossfade-cannot-write-here".into());
+        train(&config, &run_dir, &Device::flex(), false, &stop, &mut |_| ()).err().unwrap().to_string()
+    };
+    assert!(error.contains("/proc/crossfade-cannot-write-here"), "{error}");
+}
