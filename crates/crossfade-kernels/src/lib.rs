@@ -4,8 +4,15 @@
 //! chunks yield is combined in order. Threads are those of the current rayon pool.
 
 pub mod adamw;
+pub mod elementwise;
 pub mod flush;
+mod lanes;
+pub mod norm;
 pub mod reduce;
+pub mod resample;
+mod scratch;
+#[cfg(test)]
+mod testing;
 
 pub use adamw::{AdamW, adamw_step, ema_update};
 pub use flush::flush_subnormals;
