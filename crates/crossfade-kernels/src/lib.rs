@@ -4,10 +4,12 @@
 //! chunks yield is combined in order. Threads are those of the current rayon pool.
 
 pub mod adamw;
+pub mod attention;
 pub mod elementwise;
 pub mod flush;
 mod lanes;
 pub mod norm;
+mod product;
 pub mod reduce;
 pub mod resample;
 mod scratch;
