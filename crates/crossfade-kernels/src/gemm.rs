@@ -236,7 +236,10 @@ impl Kernel for Peak {
                 }
             }
             let mut out = [0.0f32; 16];
-            let sum = acc.into_iter().reduce(|a, b| S::add(a, b)).unwrap_or(x);
+            let mut sum = x;
+            for acc in acc {
+                sum = S::add(sum, acc);
+            }
             S::store(out.as_mut_ptr(), sum);
             std::hint::black_box(out);
         }

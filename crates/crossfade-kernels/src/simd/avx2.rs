@@ -66,23 +66,34 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn transpose(src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
-        unsafe {
-            // Rows i and i + 4 side by side, so that the 4x4 transposes within 128 bits finish the job.
-            let half = |j: usize| {
-                let row = |i: usize| {
-                    let low = _mm256_castps128_ps256(_mm_loadu_ps(src.add(i * src_stride + j)));
-                    _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(src.add((i + 4) * src_stride + j)))
-                };
-                let (r0, r1, r2, r3) = (row(0), row(1), row(2), row(3));
+        for j in [0, 4] {
+            unsafe {
+                // Rows i and i + 4 side by side, so that the 4x4 transposes within 128 bits finish the job.
+                let src = src.add(j);
+                let (r0, r1) = (spread_rows(src, src_stride), spread_rows(src.add(src_stride), src_stride));
+                let (r2, r3) = (
+                    spread_rows(src.add(2 * src_stride), src_stride),
+                    spread_rows(src.add(3 * src_stride), src_stride),
+                );
                 let (a, b) = (_mm256_unpacklo_ps(r0, r1), _mm256_unpackhi_ps(r0, r1));
                 let (c, d) = (_mm256_unpacklo_ps(r2, r3), _mm256_unpackhi_ps(r2, r3));
                 _mm256_storeu_ps(dst.add(j * dst_stride), _mm256_shuffle_ps::<0x44>(a, c));
                 _mm256_storeu_ps(dst.add((j + 1) * dst_stride), _mm256_shuffle_ps::<0xee>(a, c));
                 _mm256_storeu_ps(dst.add((j + 2) * dst_stride), _mm256_shuffle_ps::<0x44>(b, d));
                 _mm256_storeu_ps(dst.add((j + 3) * dst_stride), _mm256_shuffle_ps::<0xee>(b, d));
-            };
-            half(0);
-            half(4);
+            }
         }
+    }
+}
+
+/// Four floats each of rows 0 and 4.
+///
+/// # Safety
+/// As [`Simd`]; the rows are valid for reads.
+#[inline(always)]
+unsafe fn spread_rows(src: *const f32, stride: usize) -> __m256 {
+    unsafe {
+        let low = _mm256_castps128_ps256(_mm_loadu_ps(src));
+        _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(src.add(4 * stride)))
     }
 }

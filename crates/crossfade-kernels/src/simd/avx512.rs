@@ -66,27 +66,37 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     unsafe fn transpose(src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
-        unsafe {
-            // Four rows, 4 apart, side by side: the 4x4 transposes within 128 bits then finish the job.
-            let quarter = |j: usize| {
-                let row = |i: usize| {
-                    let at = |k: usize| _mm_loadu_ps(src.add((i + 4 * k) * src_stride + j));
-                    let low = _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(at(0)), at(1));
-                    let high = _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(at(2)), at(3));
-                    _mm512_insertf32x8::<1>(_mm512_castps256_ps512(low), high)
-                };
-                let (r0, r1, r2, r3) = (row(0), row(1), row(2), row(3));
+        for j in [0, 4, 8, 12] {
+            unsafe {
+                // Four rows, 4 apart, side by side: the 4x4 transposes within 128 bits then finish the job.
+                let src = src.add(j);
+                let (r0, r1) = (spread_rows(src, src_stride), spread_rows(src.add(src_stride), src_stride));
+                let (r2, r3) = (
+                    spread_rows(src.add(2 * src_stride), src_stride),
+                    spread_rows(src.add(3 * src_stride), src_stride),
+                );
                 let (a, b) = (_mm512_unpacklo_ps(r0, r1), _mm512_unpackhi_ps(r0, r1));
                 let (c, d) = (_mm512_unpacklo_ps(r2, r3), _mm512_unpackhi_ps(r2, r3));
                 _mm512_storeu_ps(dst.add(j * dst_stride), _mm512_shuffle_ps::<0x44>(a, c));
                 _mm512_storeu_ps(dst.add((j + 1) * dst_stride), _mm512_shuffle_ps::<0xee>(a, c));
                 _mm512_storeu_ps(dst.add((j + 2) * dst_stride), _mm512_shuffle_ps::<0x44>(b, d));
                 _mm512_storeu_ps(dst.add((j + 3) * dst_stride), _mm512_shuffle_ps::<0xee>(b, d));
-            };
-            quarter(0);
-            quarter(4);
-            quarter(8);
-            quarter(12);
+            }
         }
+    }
+}
+
+/// Four floats each of rows 0, 4, 8 and 12.
+///
+/// # Safety
+/// As [`Simd`]; the rows are valid for reads.
+#[inline(always)]
+unsafe fn spread_rows(src: *const f32, stride: usize) -> __m512 {
+    unsafe {
+        let (r0, r4) = (_mm_loadu_ps(src), _mm_loadu_ps(src.add(4 * stride)));
+        let (r8, r12) = (_mm_loadu_ps(src.add(8 * stride)), _mm_loadu_ps(src.add(12 * stride)));
+        let low = _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(r0), r4);
+        let high = _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(r8), r12);
+        _mm512_insertf32x8::<1>(_mm512_castps256_ps512(low), high)
     }
 }

@@ -8,109 +8,139 @@ use crate::simd::{Kernel, Simd};
 /// Products per tile.
 pub(crate) const POINTS: usize = 36;
 
-/// Applies `f` to the columns, then to the rows.
+/// A matrix applied to a column of vectors. A trait and not a closure: closures cannot be marked `inline(always)`, and
+/// what is not inlined is compiled without the instruction set.
+trait Matrix<S: Simd, const I: usize, const O: usize> {
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn apply(d: [S::V; I]) -> [S::V; O];
+}
+
+/// Applies `M` to the columns, then to the rows: M d Mᵀ.
 #[inline(always)]
-fn twice<V: Copy, const I: usize, const O: usize>(d: [[V; I]; I], f: impl Fn([V; I]) -> [V; O]) -> [[V; O]; O] {
-    // Every element is overwritten; d[0][0] only stands in for a value.
-    let mut half = [[d[0][0]; I]; O];
-    for c in 0..I {
-        let mut column = [d[0][0]; I];
-        for r in 0..I {
-            column[r] = d[r][c];
+unsafe fn both<S: Simd, M: Matrix<S, I, O>, const I: usize, const O: usize>(d: [[S::V; I]; I]) -> [[S::V; O]; O] {
+    // SAFETY: the caller runs on the instruction set. The zeros only stand in for values: all are overwritten.
+    unsafe {
+        let mut half = [[S::zero(); I]; O];
+        for c in 0..I {
+            let mut column = [S::zero(); I];
+            for r in 0..I {
+                column[r] = d[r][c];
+            }
+            let column = M::apply(column);
+            for r in 0..O {
+                half[r][c] = column[r];
+            }
         }
-        let out = f(column);
+        let mut out = [[S::zero(); O]; O];
         for r in 0..O {
-            half[r][c] = out[r];
+            out[r] = M::apply(half[r]);
         }
+        out
     }
-    let mut out = [[d[0][0]; O]; O];
-    for r in 0..O {
-        out[r] = f(half[r]);
-    }
-    out
 }
 
 /// Bᵀd
-#[inline(always)]
-unsafe fn input<S: Simd>(d: [S::V; 6]) -> [S::V; 6] {
-    // SAFETY: arithmetic of the instruction set the caller runs on.
-    unsafe {
-        let (c2, c4, c5) = (S::splat(2.0), S::splat(4.0), S::splat(5.0));
-        let (even, odd) = (S::fnma(c4, d[2], d[4]), S::fnma(c4, d[1], d[3]));
-        let (even2, odd2) = (S::sub(d[4], d[2]), S::mul(c2, S::sub(d[3], d[1])));
-        [
-            S::fma(c4, d[0], S::fnma(c5, d[2], d[4])),
-            S::add(even, odd),
-            S::sub(even, odd),
-            S::add(even2, odd2),
-            S::sub(even2, odd2),
-            S::fma(c4, d[1], S::fnma(c5, d[3], d[5])),
-        ]
+struct Bt;
+
+impl<S: Simd> Matrix<S, 6, 6> for Bt {
+    #[inline(always)]
+    unsafe fn apply(d: [S::V; 6]) -> [S::V; 6] {
+        // SAFETY: arithmetic of the instruction set the caller runs on.
+        unsafe {
+            let (c2, c4, c5) = (S::splat(2.0), S::splat(4.0), S::splat(5.0));
+            let (even, odd) = (S::fnma(c4, d[2], d[4]), S::fnma(c4, d[1], d[3]));
+            let (even2, odd2) = (S::sub(d[4], d[2]), S::mul(c2, S::sub(d[3], d[1])));
+            [
+                S::fma(c4, d[0], S::fnma(c5, d[2], d[4])),
+                S::add(even, odd),
+                S::sub(even, odd),
+                S::add(even2, odd2),
+                S::sub(even2, odd2),
+                S::fma(c4, d[1], S::fnma(c5, d[3], d[5])),
+            ]
+        }
     }
 }
 
 /// Aᵀm
-#[inline(always)]
-unsafe fn output<S: Simd>(m: [S::V; 6]) -> [S::V; 4] {
-    // SAFETY: arithmetic of the instruction set the caller runs on.
-    unsafe {
-        let (c2, c4, c8) = (S::splat(2.0), S::splat(4.0), S::splat(8.0));
-        let (sum, difference) = (S::add(m[1], m[2]), S::sub(m[1], m[2]));
-        let (sum2, difference2) = (S::add(m[3], m[4]), S::sub(m[3], m[4]));
-        [
-            S::add(m[0], S::add(sum, sum2)),
-            S::fma(c2, difference2, difference),
-            S::fma(c4, sum2, sum),
-            S::add(m[5], S::fma(c8, difference2, difference)),
-        ]
+struct At;
+
+impl<S: Simd> Matrix<S, 6, 4> for At {
+    #[inline(always)]
+    unsafe fn apply(m: [S::V; 6]) -> [S::V; 4] {
+        // SAFETY: arithmetic of the instruction set the caller runs on.
+        unsafe {
+            let (c2, c4, c8) = (S::splat(2.0), S::splat(4.0), S::splat(8.0));
+            let (sum, difference) = (S::add(m[1], m[2]), S::sub(m[1], m[2]));
+            let (sum2, difference2) = (S::add(m[3], m[4]), S::sub(m[3], m[4]));
+            [
+                S::add(m[0], S::add(sum, sum2)),
+                S::fma(c2, difference2, difference),
+                S::fma(c4, sum2, sum),
+                S::add(m[5], S::fma(c8, difference2, difference)),
+            ]
+        }
     }
 }
 
 /// A dy
-#[inline(always)]
-unsafe fn gradient<S: Simd>(y: [S::V; 4]) -> [S::V; 6] {
-    // SAFETY: arithmetic of the instruction set the caller runs on.
-    unsafe {
-        let (c2, c4, c8) = (S::splat(2.0), S::splat(4.0), S::splat(8.0));
-        let (even, odd) = (S::add(y[0], y[2]), S::add(y[1], y[3]));
-        let (even2, odd2) = (S::fma(c4, y[2], y[0]), S::fma(c8, y[3], S::mul(c2, y[1])));
-        [y[0], S::add(even, odd), S::sub(even, odd), S::add(even2, odd2), S::sub(even2, odd2), y[3]]
+struct A;
+
+impl<S: Simd> Matrix<S, 4, 6> for A {
+    #[inline(always)]
+    unsafe fn apply(y: [S::V; 4]) -> [S::V; 6] {
+        // SAFETY: arithmetic of the instruction set the caller runs on.
+        unsafe {
+            let (c2, c4, c8) = (S::splat(2.0), S::splat(4.0), S::splat(8.0));
+            let (even, odd) = (S::add(y[0], y[2]), S::add(y[1], y[3]));
+            let (even2, odd2) = (S::fma(c4, y[2], y[0]), S::fma(c8, y[3], S::mul(c2, y[1])));
+            [y[0], S::add(even, odd), S::sub(even, odd), S::add(even2, odd2), S::sub(even2, odd2), y[3]]
+        }
     }
 }
 
 /// G w
-#[inline(always)]
-unsafe fn filter<S: Simd>(w: [S::V; 3]) -> [S::V; 6] {
-    // SAFETY: arithmetic of the instruction set the caller runs on.
-    unsafe {
-        let outer = S::mul(S::add(w[0], w[2]), S::splat(-1.0 / 6.0));
-        let middle = S::mul(w[1], S::splat(1.0 / 6.0));
-        let outer2 = S::fma(w[0], S::splat(1.0 / 24.0), S::mul(w[2], S::splat(1.0 / 6.0)));
-        let middle2 = S::mul(w[1], S::splat(1.0 / 12.0));
-        [
-            S::mul(w[0], S::splat(0.25)),
-            S::sub(outer, middle),
-            S::add(outer, middle),
-            S::add(outer2, middle2),
-            S::sub(outer2, middle2),
-            w[2],
-        ]
+struct G;
+
+impl<S: Simd> Matrix<S, 3, 6> for G {
+    #[inline(always)]
+    unsafe fn apply(w: [S::V; 3]) -> [S::V; 6] {
+        // SAFETY: arithmetic of the instruction set the caller runs on.
+        unsafe {
+            let outer = S::mul(S::add(w[0], w[2]), S::splat(-1.0 / 6.0));
+            let middle = S::mul(w[1], S::splat(1.0 / 6.0));
+            let outer2 = S::fma(w[0], S::splat(1.0 / 24.0), S::mul(w[2], S::splat(1.0 / 6.0)));
+            let middle2 = S::mul(w[1], S::splat(1.0 / 12.0));
+            [
+                S::mul(w[0], S::splat(0.25)),
+                S::sub(outer, middle),
+                S::add(outer, middle),
+                S::add(outer2, middle2),
+                S::sub(outer2, middle2),
+                w[2],
+            ]
+        }
     }
 }
 
 /// Gᵀd
-#[inline(always)]
-unsafe fn filter_gradient<S: Simd>(d: [S::V; 6]) -> [S::V; 3] {
-    // SAFETY: arithmetic of the instruction set the caller runs on.
-    unsafe {
-        let (sixth, twelfth, twenty_fourth) = (S::splat(1.0 / 6.0), S::splat(1.0 / 12.0), S::splat(1.0 / 24.0));
-        let (sum, difference) = (S::add(d[1], d[2]), S::sub(d[2], d[1]));
-        let (sum2, difference2) = (S::add(d[3], d[4]), S::sub(d[3], d[4]));
-        [
-            S::fnma(sum, sixth, S::fma(sum2, twenty_fourth, S::mul(d[0], S::splat(0.25)))),
-            S::fma(difference, sixth, S::mul(difference2, twelfth)),
-            S::fma(S::sub(sum2, sum), sixth, d[5]),
-        ]
+struct Gt;
+
+impl<S: Simd> Matrix<S, 6, 3> for Gt {
+    #[inline(always)]
+    unsafe fn apply(d: [S::V; 6]) -> [S::V; 3] {
+        // SAFETY: arithmetic of the instruction set the caller runs on.
+        unsafe {
+            let (sixth, twelfth, twenty_fourth) = (S::splat(1.0 / 6.0), S::splat(1.0 / 12.0), S::splat(1.0 / 24.0));
+            let (sum, difference) = (S::add(d[1], d[2]), S::sub(d[2], d[1]));
+            let (sum2, difference2) = (S::add(d[3], d[4]), S::sub(d[3], d[4]));
+            [
+                S::fnma(sum, sixth, S::fma(sum2, twenty_fourth, S::mul(d[0], S::splat(0.25)))),
+                S::fma(difference, sixth, S::mul(difference2, twelfth)),
+                S::fma(S::sub(sum2, sum), sixth, d[5]),
+            ]
+        }
     }
 }
 
@@ -151,7 +181,7 @@ pub(crate) struct Transform {
 
 impl Transform {
     #[inline(always)]
-    unsafe fn tiles<S: Simd, const I: usize>(&self, f: impl Fn([S::V; I]) -> [S::V; 6]) {
+    unsafe fn tiles<S: Simd, M: Matrix<S, I, 6>, const I: usize>(&self) {
         for tile in 0..self.tiles {
             // SAFETY: by the contract, for this tile.
             unsafe {
@@ -162,7 +192,7 @@ impl Transform {
                         *d = S::load(at(r, c));
                     }
                 }
-                for (r, row) in twice(d, &f).iter().enumerate() {
+                for (r, row) in both::<S, M, I, 6>(d).iter().enumerate() {
                     for (c, &v) in row.iter().enumerate() {
                         S::store(self.dst.add((6 * r + c) * self.point_stride + tile * self.tile_stride), v);
                     }
@@ -178,8 +208,8 @@ impl Kernel for Transform {
         // SAFETY: the contract of the struct.
         unsafe {
             match self.side {
-                Side::Input => self.tiles::<S, 6>(|d| input::<S>(d)),
-                Side::Gradient => self.tiles::<S, 4>(|d| gradient::<S>(d)),
+                Side::Input => self.tiles::<S, Bt, 6>(),
+                Side::Gradient => self.tiles::<S, A, 4>(),
             }
         }
     }
@@ -213,7 +243,7 @@ impl Kernel for Output {
                         *m = S::load(src.add((6 * r + c) * self.point_stride));
                     }
                 }
-                for (r, row) in twice(m, |m| output::<S>(m)).iter().enumerate() {
+                for (r, row) in both::<S, At, 6, 4>(m).iter().enumerate() {
                     for (c, &v) in row.iter().enumerate() {
                         let at = self.strip.add((r * 4 * self.tiles + 4 * tile + c) * S::LANES);
                         S::store(at, S::add(v, bias));
@@ -250,7 +280,7 @@ impl Kernel for Filter {
                         *w = S::load(self.taps.add((9 * k + tap) * S::LANES));
                     }
                 }
-                for (r, row) in twice(w, |w| filter::<S>(w)).iter().enumerate() {
+                for (r, row) in both::<S, G, 3, 6>(w).iter().enumerate() {
                     for (c, &v) in row.iter().enumerate() {
                         S::store(self.dst.add((6 * r + c) * self.point_stride + k * self.k_stride), v);
                     }
@@ -281,7 +311,7 @@ impl Kernel for FilterGradient {
                     *d = S::load(self.src.add((6 * r + c) * self.point_stride));
                 }
             }
-            for (r, row) in twice(d, |d| filter_gradient::<S>(d)).iter().enumerate() {
+            for (r, row) in both::<S, Gt, 6, 3>(d).iter().enumerate() {
                 for (c, &v) in row.iter().enumerate() {
                     S::store(self.taps.add((3 * r + c) * S::LANES), v);
                 }
