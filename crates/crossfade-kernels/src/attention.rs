@@ -3,8 +3,8 @@
 //! Scores of all keys against [`TILE`] queries lie in work space, never the whole matrix. Lanes are neighbouring queries
 //! (backward: neighbouring keys), so the softmax needs no sums across lanes and no image is transposed.
 use crate::lanes::{Kernel, Level, MAX_LANES, Simd};
+use crate::pool::Workspace;
 use crate::product::{Matrix, TILE, product};
-use crate::scratch;
 use rayon::prelude::*;
 
 /// Sizes of an attention.
@@ -58,7 +58,8 @@ fn forward_at(level: Level, qkv: &[f32], shape: AttentionShape, out: &mut [f32],
     }
     let heads = out.par_chunks_mut(d * positions).zip(qkv.par_chunks(3 * d * positions));
     heads.zip(log_sums.par_chunks_mut(positions)).for_each(|((out, qkv), log_sums)| {
-        scratch::with((2 * d + positions) * TILE, |room| level.run(Forward { qkv, shape, out, log_sums, room }));
+        let room = &mut *Workspace::take((2 * d + positions) * TILE);
+        level.run(Forward { qkv, shape, out, log_sums, room });
     });
 }
 
@@ -168,9 +169,8 @@ fn backward_at(
     let heads = dqkv.par_chunks_mut(3 * d * n).zip(qkv.par_chunks(3 * d * n)).zip(out.par_chunks(d * n));
     let heads = heads.zip(dout.par_chunks(d * n)).zip(log_sums.par_chunks(n));
     heads.for_each(|((((dqkv, qkv), out), dout), log_sums)| {
-        scratch::with(Backward::room(&shape), |room| {
-            level.run(Backward { qkv, out, dout, log_sums, shape, dqkv, room });
-        });
+        let room = &mut *Workspace::take(Backward::room(&shape));
+        level.run(Backward { qkv, out, dout, log_sums, shape, dqkv, room });
     });
 }
 

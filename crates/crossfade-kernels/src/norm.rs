@@ -1,6 +1,7 @@
 //! Group normalisation, alone or followed by the modulation of an embedding and by SiLU, in one pass over memory each way.
+use crate::CHUNK;
 use crate::lanes::{Kernel, Level, Simd, map, map2, update};
-use crate::{CHUNK, scratch};
+use crate::pool::Workspace;
 use rayon::prelude::*;
 
 /// Sizes of a normalised tensor `[n, c, hw]` whose channels form `groups` groups.
@@ -242,24 +243,23 @@ fn backward_at(
     let share = shape.share();
     let (size, channels) = (share * shape.group(), share * c / groups);
     // Σ dz and Σ dz·x̂ over the positions of every channel of every sample.
-    scratch::with(2 * n * c, |sums| {
-        let parts = grads.x.par_chunks_mut(size).zip(x.par_chunks(size)).zip(dy.par_chunks(size));
-        let parts = parts.zip(stats.par_chunks(share)).zip(sums.par_chunks_mut(2 * channels));
-        parts.enumerate().for_each(|(i, ((((dx, x), dy), stats), sums))| {
-            level.run(Backward { x, dy, tail, stats, shape, dx, sums, first: i * share });
-        });
-        let mut modulation = grads.scale_shift;
-        for (i, pair) in sums.chunks_exact(2).enumerate() {
-            let (sample, channel) = (i / c, i % c);
-            let (scale, _) = tail.modulation(sample, channel);
-            grads.beta[channel] += scale * pair[0];
-            grads.gamma[channel] += scale * pair[1];
-            if let Some(grad) = &mut modulation {
-                grad[sample * 2 * c + channel] = tail.gamma[channel] * pair[1] + tail.beta[channel] * pair[0];
-                grad[sample * 2 * c + c + channel] = pair[0];
-            }
-        }
+    let sums = &mut *Workspace::take(2 * n * c);
+    let parts = grads.x.par_chunks_mut(size).zip(x.par_chunks(size)).zip(dy.par_chunks(size));
+    let parts = parts.zip(stats.par_chunks(share)).zip(sums.par_chunks_mut(2 * channels));
+    parts.enumerate().for_each(|(i, ((((dx, x), dy), stats), sums))| {
+        level.run(Backward { x, dy, tail, stats, shape, dx, sums, first: i * share });
     });
+    let mut modulation = grads.scale_shift;
+    for (i, pair) in sums.chunks_exact(2).enumerate() {
+        let (sample, channel) = (i / c, i % c);
+        let (scale, _) = tail.modulation(sample, channel);
+        grads.beta[channel] += scale * pair[0];
+        grads.gamma[channel] += scale * pair[1];
+        if let Some(grad) = &mut modulation {
+            grad[sample * 2 * c + channel] = tail.gamma[channel] * pair[1] + tail.beta[channel] * pair[0];
+            grad[sample * 2 * c + c + channel] = pair[0];
+        }
+    }
 }
 
 struct Backward<'a> {

@@ -6,17 +6,59 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::autodiff::{Autodiff, NodeId};
 use burn::backend::flex::FlexTensor;
 use burn::backend::{Flex, tensor::FloatTensor};
+use crossfade_kernels::conv::{self, ConvShape};
 use crossfade_kernels::norm::{self, NormGrads, NormTail};
 use crossfade_kernels::{attention, elementwise};
 use std::sync::Arc;
 
 use super::flex::{Dense, room, tensor};
-use super::ops::{FusedOps, Maybe, attention_forward, attention_shape, doubled, halved, norm_forward, norm_shape};
+use super::ops::{
+    FusedOps, Maybe, attention_forward, attention_shape, conv_shape, doubled, halved, norm_forward, norm_shape,
+};
 
 type Tracked<C> = FloatTensor<Autodiff<Flex, C>>;
 
 fn retrieve(checkpointer: &mut Checkpointer, id: NodeId) -> Dense {
     Dense::new(checkpointer.retrieve_node_output::<FlexTensor>(id))
+}
+
+/// Inputs are x, weight and bias.
+#[derive(Debug)]
+struct ConvBackward;
+
+/// x is kept only if weights or bias learn, the weights only if x wants a gradient.
+#[derive(Clone, Debug)]
+struct ConvState {
+    x: Option<NodeId>,
+    weight: Option<NodeId>,
+    shape: ConvShape,
+}
+
+impl Backward<Flex, 3> for ConvBackward {
+    type State = ConvState;
+
+    fn backward(self, ops: Ops<ConvState, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let shape = ops.state.shape;
+        let dy = Dense::new(grads.consume::<Flex>(&ops.node));
+        let x = ops.state.x.map(|id| retrieve(checkpointer, id));
+        let weight = ops.state.weight.map(|id| retrieve(checkpointer, id));
+        let [to_x, to_weight, to_bias] = ops.parents;
+        if let (Some(parent), Some(weight)) = (to_x, weight) {
+            let mut dx = room(shape.x_len());
+            conv::backward_input(dy.values(), weight.values(), &shape, &mut dx);
+            grads.register::<Flex>(parent.id, tensor(dx, [shape.n, shape.ci, shape.h, shape.w]));
+        }
+        if let Some(x) = x {
+            let (mut dw, mut db) = (room(shape.weight_len()), room(shape.co));
+            conv::backward_weight(x.values(), dy.values(), &shape, &mut dw, Some(&mut db));
+            if let Some(parent) = to_weight {
+                grads.register::<Flex>(parent.id, tensor(dw, [shape.co, shape.ci, shape.kernel, shape.kernel]));
+            }
+            if let Some(parent) = to_bias {
+                grads.register::<Flex>(parent.id, tensor(db, [shape.co]));
+            }
+        }
+    }
 }
 
 /// Inputs are x, γ, β and, if N = 4, the modulation.
@@ -163,6 +205,31 @@ fn resampled<C: CheckpointStrategy>(x: Tracked<C>, how: Resample) -> Tracked<C> 
 }
 
 impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
+    fn convolve(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        stride: usize,
+        padding: usize,
+    ) -> FloatTensor<Self> {
+        let prep = ConvBackward.prepare::<C>([x.node(), weight.node(), bias.node()]).compute_bound().stateful();
+        let run = |x: Tracked<C>, weight: Tracked<C>, bias: Tracked<C>| {
+            Flex::convolve(x.into_primitive(), weight.into_primitive(), bias.into_primitive(), stride, padding)
+        };
+        match prep {
+            OpsKind::Tracked(mut prep) => {
+                let learns = weight.is_tracked() || bias.is_tracked();
+                let state = ConvState {
+                    x: learns.then(|| prep.checkpoint(&x)),
+                    weight: x.is_tracked().then(|| prep.checkpoint(&weight)),
+                    shape: conv_shape(x.primitive(), weight.primitive(), stride, padding),
+                };
+                prep.finish(state, run(x, weight, bias))
+            }
+            OpsKind::UnTracked(prep) => prep.finish(run(x, weight, bias)),
+        }
+    }
+
     fn norm(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
@@ -203,10 +270,10 @@ impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
     }
 
     fn halve(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        resampled(x, Resample::Halve)
+        resampled::<C>(x, Resample::Halve)
     }
 
     fn double(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        resampled(x, Resample::Double)
+        resampled::<C>(x, Resample::Double)
     }
 }

@@ -28,10 +28,6 @@ impl Dense {
     pub fn shape(&self) -> Shape {
         self.0.layout().shape().clone()
     }
-
-    pub fn tensor(self) -> FlexTensor {
-        self.0
-    }
 }
 
 /// A tensor over `values`, without a copy.

@@ -6,6 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, ExtensionType, Flex, backend_extension};
 use burn::tensor::Tensor;
 use crossfade_kernels::attention::{self, AttentionShape};
+use crossfade_kernels::conv::{self, ConvShape};
 use crossfade_kernels::norm::{self, NormShape, NormTail};
 use crossfade_kernels::{elementwise, resample};
 
@@ -26,6 +27,14 @@ pub enum Maybe<B: Backend> {
 /// Differentiable operations; the gradients are in `autodiff.rs`.
 #[backend_extension(Flex, Autodiff)]
 pub trait FusedOps: Backend {
+    /// 2-D convolution.
+    fn convolve(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        stride: usize,
+        padding: usize,
+    ) -> FloatTensor<Self>;
     /// Group normalisation, modulation if given, SiLU if asked for.
     fn norm(
         x: FloatTensor<Self>,
@@ -43,6 +52,13 @@ pub trait FusedOps: Backend {
     fn halve(x: FloatTensor<Self>) -> FloatTensor<Self>;
     /// Every pixel as a 2x2 square.
     fn double(x: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// # Shapes
+/// `x` `[B, cin, H, W]`, `weight` `[cout, cin, k, k]`, `bias` `[cout]` to `[B, cout, H', W']`.
+pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<4> {
+    let (x, weight, bias) = (x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
+    Tensor::from_dispatch(Dispatch::convolve(x, weight, bias, stride, padding))
 }
 
 /// # Shapes
@@ -82,6 +98,19 @@ pub fn halve(x: Tensor<4>) -> Tensor<4> {
 /// `[B, C, H, W]` to `[B, C, 2H, 2W]`.
 pub fn double(x: Tensor<4>) -> Tensor<4> {
     Tensor::from_dispatch(Dispatch::double(x.into_dispatch()))
+}
+
+/// The sizes of a convolution.
+pub(super) fn conv_shape(
+    x: &FloatTensor<Flex>,
+    weight: &FloatTensor<Flex>,
+    stride: usize,
+    padding: usize,
+) -> ConvShape {
+    let [n, ci, h, w] = x.layout().shape().dims();
+    let [co, cin, kernel, width] = weight.layout().shape().dims();
+    assert!(cin == ci && kernel == width, "weights [{co}, {cin}, {kernel}, {width}] for {ci} channels");
+    ConvShape { n, ci, co, h, w, kernel, stride, padding }
 }
 
 /// The sizes of a normalised tensor.
@@ -138,6 +167,20 @@ pub(super) fn doubled(x: Dense, factor: f32) -> FloatTensor<Flex> {
 }
 
 impl FusedOps for Flex {
+    fn convolve(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        stride: usize,
+        padding: usize,
+    ) -> FloatTensor<Self> {
+        let shape = conv_shape(&x, &weight, stride, padding);
+        let [x, weight, bias] = [x, weight, bias].map(Dense::new);
+        let mut out = room(shape.y_len());
+        conv::forward(x.values(), weight.values(), Some(bias.values()), &shape, &mut out);
+        tensor(out, [shape.n, shape.co, shape.out_h(), shape.out_w()])
+    }
+
     fn norm(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
