@@ -16,6 +16,9 @@ const CHUNK: usize = 1 << 20;
 /// Output pixels a task computes at most, but at least one row.
 const PIXELS: usize = 512;
 
+/// Terms of a sum beyond which it is cut.
+const CHAIN: usize = 128;
+
 /// Weights in panels of output channels: [panel][k][lanes of the panel], the runs of the window in order.
 pub(crate) struct Filters {
     packed: Workspace,
@@ -189,23 +192,25 @@ impl Band<'_> {
         let weights = self.filters.panel(self.panel, l, s.taps() * s.ci);
         // Without a window the rows of a picture are one long row.
         let (lines, line) = if s.kernel == 1 && s.stride == 1 { (1, self.count * ow) } else { (self.count, ow) };
-        let run_stride = self.pixels.cols * s.ci;
-        for y in 0..lines {
+        let (run, run_stride) = (s.kernel * s.ci, self.pixels.cols * s.ci);
+        // Long sums are cut at the window's rows: their weights fit the cache, and rounding errors grow less.
+        let runs = if run < CHAIN { s.kernel } else { 1 };
+        for (ky, y) in (0..s.kernel).step_by(runs).flat_map(|ky| (0..lines).map(move |y| (ky, y))) {
             let product = RowProduct {
                 rows: line,
                 vectors: self.panel.count,
-                a: image[(self.y0 + y) * s.stride * run_stride..].as_ptr(),
+                a: image[((self.y0 + y) * s.stride + ky) * run_stride..].as_ptr(),
                 lda: s.stride * s.ci,
-                runs: s.kernel,
+                runs,
                 run_stride,
-                k_len: s.kernel * s.ci,
-                b: weights.as_ptr(),
+                k_len: run,
+                b: weights[ky * run * width..].as_ptr(),
                 c: c[y * line * width..].as_mut_ptr(),
                 ldc: width,
-                accumulate: self.bias.is_some(),
+                accumulate: ky > 0 || self.bias.is_some(),
             };
-            // SAFETY: the last window of the last line ends with the laid-out picture; `weights` holds taps · ci rows;
-            // `c` holds `line` pixels from there on.
+            // SAFETY: the last window of the last line ends with the laid-out picture; `weights` holds kernel · run
+            // rows; `c` holds `line` pixels from there on.
             unsafe { self.isa.run(product) };
         }
         let scatter = Scatter {
