@@ -88,6 +88,11 @@ impl Filters {
         Self { u, k_len }
     }
 
+    /// The same in memory of their own, for keeping.
+    pub(crate) fn keep(self) -> Self {
+        Self { u: self.u.keep(), ..self }
+    }
+
     fn panel(&self, panel: Panel, lanes: usize) -> &[f32] {
         let column = POINTS * self.k_len;
         &self.u[panel.start * lanes * column..][..panel.count * lanes * column]
