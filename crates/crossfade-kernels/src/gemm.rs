@@ -1,8 +1,8 @@
 //! The two products that all convolutions come down to, computed in a tile of registers.
 //!
 //! Vectors run over the columns of B and C, which are cut into *panels* of at most [`PANEL`] vectors; elements of A are
-//! broadcast. Every element of C is one chain of multiply-adds in the order of k, whatever rows or columns are computed
-//! beside it: this is what makes results independent of the batch.
+//! broadcast. Every element of C is one chain of multiply-adds in the order of k, added to the old C when complete,
+//! whatever rows or columns are computed beside it: this is what makes results independent of the batch.
 use crate::simd::{Isa, Kernel, Simd};
 use std::time::Instant;
 
@@ -27,8 +27,7 @@ pub(crate) fn panels(vectors: usize) -> impl Iterator<Item = Panel> + Clone {
     })
 }
 
-/// C[r][j] = init + Σ_run Σ_k A[r · lda + run · run_stride + k] · B[(run · k_len + k) · width + j], with
-/// init the old C or 0.
+/// C[r][j] (+)= Σ_run Σ_k A[r · lda + run · run_stride + k] · B[(run · k_len + k) · width + j].
 ///
 /// # Safety (contract of whoever runs it)
 /// `a` is valid for reads at all those offsets, `b` for `runs · k_len · width` floats, `c` for reads and writes of
@@ -90,15 +89,7 @@ impl RowProduct {
     unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(&self, r0: usize) {
         // SAFETY: the contract of the struct, for rows r0 .. r0 + MR.
         unsafe {
-            let c = self.c.add(r0 * self.ldc);
             let mut acc = [[S::zero(); NV]; MR];
-            if self.accumulate {
-                for (r, acc) in acc.iter_mut().enumerate() {
-                    for (j, acc) in acc.iter_mut().enumerate() {
-                        *acc = S::load(c.add(r * self.ldc + j * S::LANES));
-                    }
-                }
-            }
             let mut b = self.b;
             for run in 0..self.runs {
                 let a = self.a.add(r0 * self.lda + run * self.run_stride);
@@ -118,15 +109,15 @@ impl RowProduct {
             }
             for (r, acc) in acc.iter().enumerate() {
                 for (j, &acc) in acc.iter().enumerate() {
-                    S::store(c.add(r * self.ldc + j * S::LANES), acc);
+                    let c = self.c.add((r0 + r) * self.ldc + j * S::LANES);
+                    S::store(c, if self.accumulate { S::add(S::load(c), acc) } else { acc });
                 }
             }
         }
     }
 }
 
-/// C[i][j] (+)= Σ_run Σ_p A[run · a_run + p · lda + i] · B[run · b_run + p · ldb + j]: sums over pixels or tiles. The sum
-/// is complete before it is added to the old C.
+/// C[i][j] (+)= Σ_run Σ_p A[run · a_run + p · lda + i] · B[run · b_run + p · ldb + j]: sums over pixels or tiles.
 ///
 /// # Safety (contract of whoever runs it)
 /// `a` is valid for reads at all those offsets for i < `rows`, `b` for `vectors` vectors at each of its own, `c` for

@@ -16,6 +16,9 @@ const CHUNK: usize = 1 << 20;
 /// Output pixels a task computes at most, but at least one row.
 const PIXELS: usize = 512;
 
+/// Terms of a sum beyond which it is cut.
+const CHAIN: usize = 128;
+
 /// Weights in panels of output channels: [panel][k][lanes of the panel], the runs of the window in order.
 pub(crate) struct Filters {
     packed: Workspace,
@@ -25,22 +28,30 @@ impl Filters {
     /// k = (ky, kx, ci), columns co.
     pub(crate) fn forward(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
         let taps = s.taps();
-        Self::pack(isa, taps * s.ci, s.co, |k, o| weight[(o * s.ci + k % s.ci) * taps + k / s.ci])
+        Self::pack(isa, weight, taps * s.ci, s.co, s.ci * taps, |k| k % s.ci * taps + k / s.ci)
     }
 
     /// For the transposed convolution of stride 1: k = (ky, kx, co) with the kernel turned by 180°, columns ci.
     pub(crate) fn rotated(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
         let taps = s.taps();
-        Self::pack(isa, taps * s.co, s.ci, |k, i| weight[((k % s.co) * s.ci + i) * taps + taps - 1 - k / s.co])
+        Self::pack(isa, weight, taps * s.co, s.ci, taps, |k| k % s.co * s.ci * taps + taps - 1 - k / s.co)
     }
 
     /// For scattering gradients: k = (ky, kx, co), columns ci.
     fn scattered(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
         let taps = s.taps();
-        Self::pack(isa, taps * s.co, s.ci, |k, i| weight[((k % s.co) * s.ci + i) * taps + k / s.co])
+        Self::pack(isa, weight, taps * s.co, s.ci, taps, |k| k % s.co * s.ci * taps + k / s.co)
     }
 
-    fn pack(isa: Isa, k_len: usize, columns: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Self {
+    /// Row k, column j is `weight[start(k) + j · stride]`.
+    pub(super) fn pack(
+        isa: Isa,
+        weight: &[f32],
+        k_len: usize,
+        columns: usize,
+        stride: usize,
+        start: impl Fn(usize) -> usize + Sync,
+    ) -> Self {
         let l = isa.lanes();
         let vectors = columns.div_ceil(l);
         let mut packed = Workspace::take(vectors * l * k_len);
@@ -52,20 +63,25 @@ impl Filters {
             rest = tail;
         }
         parts.into_par_iter().for_each(|(panel, part)| {
-            let width = panel.count * l;
+            let (width, first) = (panel.count * l, panel.start * l);
+            let valid = width.min(columns - first);
             for (k, row) in part.chunks_exact_mut(width).enumerate() {
-                for (j, to) in row.iter_mut().enumerate() {
-                    let column = panel.start * l + j;
-                    *to = if column < columns { at(k, column) } else { 0.0 };
-                }
+                let column = weight[start(k) + first * stride..].iter().step_by(stride);
+                row[..valid].iter_mut().zip(column).for_each(|(to, &from)| *to = from);
+                row[valid..].fill(0.0);
             }
         });
         Self { packed }
     }
 
     /// The panel's weights, `k_len` rows.
-    fn panel(&self, panel: Panel, lanes: usize, k_len: usize) -> &[f32] {
+    pub(super) fn panel(&self, panel: Panel, lanes: usize, k_len: usize) -> &[f32] {
         &self.packed[panel.start * lanes * k_len..][..panel.count * lanes * k_len]
+    }
+
+    /// The same in memory of their own, for keeping.
+    pub(crate) fn keep(self) -> Self {
+        Self { packed: self.packed.keep() }
     }
 }
 
@@ -189,23 +205,25 @@ impl Band<'_> {
         let weights = self.filters.panel(self.panel, l, s.taps() * s.ci);
         // Without a window the rows of a picture are one long row.
         let (lines, line) = if s.kernel == 1 && s.stride == 1 { (1, self.count * ow) } else { (self.count, ow) };
-        let run_stride = self.pixels.cols * s.ci;
-        for y in 0..lines {
+        let (run, run_stride) = (s.kernel * s.ci, self.pixels.cols * s.ci);
+        // Long sums are cut at the window's rows: their weights fit the cache, and rounding errors grow less.
+        let runs = if run < CHAIN { s.kernel } else { 1 };
+        for (ky, y) in (0..s.kernel).step_by(runs).flat_map(|ky| (0..lines).map(move |y| (ky, y))) {
             let product = RowProduct {
                 rows: line,
                 vectors: self.panel.count,
-                a: image[(self.y0 + y) * s.stride * run_stride..].as_ptr(),
+                a: image[((self.y0 + y) * s.stride + ky) * run_stride..].as_ptr(),
                 lda: s.stride * s.ci,
-                runs: s.kernel,
+                runs,
                 run_stride,
-                k_len: s.kernel * s.ci,
-                b: weights.as_ptr(),
+                k_len: run,
+                b: weights[ky * run * width..].as_ptr(),
                 c: c[y * line * width..].as_mut_ptr(),
                 ldc: width,
-                accumulate: self.bias.is_some(),
+                accumulate: ky > 0 || self.bias.is_some(),
             };
-            // SAFETY: the last window of the last line ends with the laid-out picture; `weights` holds taps · ci rows;
-            // `c` holds `line` pixels from there on.
+            // SAFETY: the last window of the last line ends with the laid-out picture; `weights` holds kernel · run
+            // rows; `c` holds `line` pixels from there on.
             unsafe { self.isa.run(product) };
         }
         let scatter = Scatter {
@@ -298,40 +316,45 @@ unsafe fn scatter_image(isa: Isa, dy: &[f32], weights: &[f32], panel: Panel, s: 
 
 /// dw: for each tap the products of x under the tap with dy, summed over the pixels of a picture, then over pictures.
 pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw: &mut [f32]) {
-    let (k, taps, ci) = (s.kernel, s.taps(), s.ci);
+    let (taps, ci) = (s.taps(), s.ci);
     // Vectors run over the channels of the second factor. At stride 1 the two can change places, which turns the kernel.
     if s.stride == 1 && s.co < ci {
         let t = s.transposed();
         let sums = correlate(isa, dy, x, &t, t.padding);
-        unpack(isa, &sums, taps * s.co, ci, dw, |i, o_tap| {
-            let (tap, o) = (o_tap / s.co, o_tap % s.co);
-            (o * ci + i) * taps + taps - 1 - tap
-        });
+        unpack(isa, &sums, taps * s.co, ci, dw, taps, |k| k % s.co * ci * taps + taps - 1 - k / s.co);
     } else {
         let sums = correlate(isa, x, dy, s, s.padding);
-        unpack(isa, &sums, k * k * ci, s.co, dw, |o, i_tap| (o * ci + i_tap % ci) * taps + i_tap / ci);
+        unpack(isa, &sums, taps * ci, s.co, dw, ci * taps, |k| k % ci * taps + k / ci);
     }
 }
 
-/// dw[index(column, k)] = sums[k][column], from panels of columns.
+/// dw[start(k) + column · stride] = sums[k][column], from panels of columns; these places are all different.
 fn unpack(
     isa: Isa,
     sums: &[f32],
     k_len: usize,
     columns: usize,
     dw: &mut [f32],
-    index: impl Fn(usize, usize) -> usize + Sync,
+    stride: usize,
+    start: impl Fn(usize) -> usize + Sync,
 ) {
     let l = isa.lanes();
-    for panel in panels(columns.div_ceil(l)) {
-        let width = panel.count * l;
-        let part = &sums[panel.start * l * k_len..][..width * k_len];
-        for column in panel.start * l..columns.min((panel.start + panel.count) * l) {
-            for (k, row) in part.chunks_exact(width).enumerate() {
-                dw[index(column, k)] = row[column - panel.start * l];
+    let to = Shared::new(dw);
+    let len = dw.len();
+    let panels: Vec<Panel> = panels(columns.div_ceil(l)).collect();
+    panels.into_par_iter().for_each(|panel| {
+        let (width, first) = (panel.count * l, panel.start * l);
+        let valid = width.min(columns - first);
+        let part = &sums[first * k_len..][..width * k_len];
+        for (k, row) in part.chunks_exact(width).enumerate() {
+            let at = start(k) + first * stride;
+            assert!(at + (valid - 1) * stride < len);
+            for (j, &sum) in row[..valid].iter().enumerate() {
+                // SAFETY: below `len` (asserted); every (k, column) has its own place, and tasks differ in columns.
+                unsafe { *to.get().add(at + j * stride) = sum };
             }
         }
-    }
+    });
 }
 
 /// Σ over pictures and pixels p of x[p · stride + tap][i] · y[p][j], as [panel of j][(ky, kx, i)][lanes of the panel];

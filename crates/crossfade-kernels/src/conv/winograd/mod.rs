@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use transform::{Filter, Output, POINTS, Side, Transform};
 
 /// Tiles of a block: their transforms stay in the second-level cache.
-const BLOCK: usize = 48;
+const BLOCK: usize = 16;
 
 /// Tiles of a row that are transformed together: their pixels stay in the first-level cache.
 const RUN: usize = 16;
@@ -86,6 +86,11 @@ impl Filters {
             }
         });
         Self { u, k_len }
+    }
+
+    /// The same in memory of their own, for keeping.
+    pub(crate) fn keep(self) -> Self {
+        Self { u: self.u.keep(), ..self }
     }
 
     fn panel(&self, panel: Panel, lanes: usize) -> &[f32] {
@@ -179,38 +184,55 @@ impl Planes<'_> {
     /// # Safety
     /// `v` is valid for writes there, and no other thread touches these tiles of it.
     unsafe fn transform(&self, isa: Isa, run: Run, strip: &mut [f32], v: *mut f32, point_stride: usize) {
+        for channel in (0..self.channels).step_by(isa.lanes()) {
+            // SAFETY: this function's contract.
+            unsafe { self.transform_vector(isa, run, channel, strip, v, point_stride) };
+        }
+    }
+
+    /// [`Self::transform`] for one vector of channels.
+    ///
+    /// # Safety
+    /// As there, for these channels.
+    unsafe fn transform_vector(
+        &self,
+        isa: Isa,
+        run: Run,
+        channel: usize,
+        strip: &mut [f32],
+        v: *mut f32,
+        point_stride: usize,
+    ) {
         let (l, window, plane) = (isa.lanes(), self.side.window(), self.h * self.w);
         let cols = 4 * run.count + window - 4;
         assert!(strip.len() >= window * cols * l && self.data.len() >= (run.n + 1) * self.channels * plane);
         let stride = tile_stride(self.channels);
-        for channel in (0..self.channels).step_by(l) {
-            let gather = Gather {
-                src: self.data[(run.n * self.channels + channel) * plane..].as_ptr(),
-                plane,
-                channels: l.min(self.channels - channel),
-                fill: l,
-                h: self.h,
-                w: self.w,
-                y0: 4 * run.y as isize + self.origin,
-                x0: 4 * run.x as isize + self.origin,
-                rows: window,
+        let gather = Gather {
+            src: self.data[(run.n * self.channels + channel) * plane..].as_ptr(),
+            plane,
+            channels: l.min(self.channels - channel),
+            fill: l,
+            h: self.h,
+            w: self.w,
+            y0: 4 * run.y as isize + self.origin,
+            x0: 4 * run.x as isize + self.origin,
+            rows: window,
+            cols,
+            dst: strip.as_mut_ptr(),
+            ld: l,
+        };
+        // SAFETY: the planes and the strip are long enough (asserted); `v` by this function's contract.
+        unsafe {
+            isa.run(gather);
+            isa.run(Transform {
+                side: self.side,
+                strip: strip.as_ptr(),
                 cols,
-                dst: strip.as_mut_ptr(),
-                ld: l,
-            };
-            // SAFETY: the planes and the strip are long enough (asserted); `v` by this function's contract.
-            unsafe {
-                isa.run(gather);
-                isa.run(Transform {
-                    side: self.side,
-                    strip: strip.as_ptr(),
-                    cols,
-                    tiles: run.count,
-                    dst: v.add(run.at * stride + channel),
-                    point_stride,
-                    tile_stride: stride,
-                });
-            }
+                tiles: run.count,
+                dst: v.add(run.at * stride + channel),
+                point_stride,
+                tile_stride: stride,
+            });
         }
     }
 }
@@ -223,8 +245,7 @@ fn strip_len(isa: Isa) -> usize {
 /// out = x ∗ filters + bias.
 pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f32]>, s: &ConvShape, out: &mut [f32]) {
     let l = isa.lanes();
-    let (oh, ow) = (s.out_h(), s.out_w());
-    let tiles = Tiles::new(oh, ow);
+    let tiles = Tiles::new(s.out_h(), s.out_w());
     let total = s.n * tiles.per_picture();
     let blocks = total.div_ceil(BLOCK);
     let mut padded_bias = Workspace::take(s.co.div_ceil(l) * l);
@@ -234,27 +255,96 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f3
     }
     let origin = -(s.padding as isize);
     let x = Planes { side: Side::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
-    let to = Shared::new(out);
-    (0..blocks).into_par_iter().for_each(|block| {
-        let (first, end) = (block * total / blocks, (block + 1) * total / blocks);
-        let count = end - first;
-        let point_stride = count * tile_stride(s.ci);
+    let task = Task { isa, tiles, x, filters, bias: &padded_bias, s };
+    let out = Shared::new(out);
+    // SAFETY of both ways: tasks write different tiles or channels of `out`, which has n · co planes (checked on entry).
+    if blocks >= 2 * rayon::current_num_threads() {
+        let bounds = |block: usize| block * total / blocks;
+        (0..blocks)
+            .into_par_iter()
+            .for_each(|block| unsafe { task.block(bounds(block), bounds(block + 1), out.get()) });
+    } else {
+        unsafe { task.few_tiles(total, out) };
+    }
+}
+
+/// What all blocks of a convolution share.
+struct Task<'a> {
+    isa: Isa,
+    tiles: Tiles,
+    x: Planes<'a>,
+    filters: &'a Filters,
+    bias: &'a [f32],
+    s: &'a ConvShape,
+}
+
+impl Task<'_> {
+    /// One block from input to output.
+    ///
+    /// # Safety
+    /// `out` is valid for writes of all planes of the output, and no other thread touches the tiles `first..end` there.
+    unsafe fn block(&self, first: usize, end: usize, out: *mut f32) {
+        let point_stride = (end - first) * tile_stride(self.s.ci);
         let mut v = Workspace::take(POINTS * point_stride);
-        let mut strip = Workspace::take(strip_len(isa));
-        for run in tiles.runs(first, end) {
-            // SAFETY: `v` holds `count` tiles of every point, and belongs to this task.
-            unsafe { x.transform(isa, run, &mut strip, v.as_mut_ptr(), point_stride) };
+        let mut strip = Workspace::take(strip_len(self.isa));
+        for run in self.tiles.runs(first, end) {
+            // SAFETY: `v` holds these tiles of every point, and belongs to this task.
+            unsafe { self.x.transform(self.isa, run, &mut strip, v.as_mut_ptr(), point_stride) };
         }
-        let mut m = Workspace::take(POINTS * count * crate::gemm::PANEL * l);
-        for panel in panels(s.co.div_ceil(l)) {
-            let block = Block { isa, panel, count, k_len: s.ci };
-            block.multiply(&v, filters.panel(panel, l), &mut m);
-            for run in tiles.runs(first, end) {
-                // SAFETY: tasks write different tiles of `out`, which has n · co planes of oh · ow (checked on entry).
-                unsafe { block.write(&m, &padded_bias, run, &mut strip, to.get(), s) };
+        for panel in panels(self.s.co.div_ceil(self.isa.lanes())) {
+            // SAFETY: this function's contract.
+            unsafe { self.panel(panel, &v, point_stride, first, end, &mut strip, out) };
+        }
+    }
+
+    /// All tiles at once, shared by channels: for so few that blocks would leave threads without work.
+    ///
+    /// # Safety
+    /// `out` is valid for writes of all planes of the output, and no other thread touches it.
+    unsafe fn few_tiles(&self, total: usize, out: Shared) {
+        let l = self.isa.lanes();
+        let point_stride = total * tile_stride(self.s.ci);
+        let mut v = Workspace::take(POINTS * point_stride);
+        let to = Shared::new(&mut v);
+        (0..self.s.ci.div_ceil(l)).into_par_iter().for_each(|vector| {
+            let mut strip = Workspace::take(strip_len(self.isa));
+            for run in self.tiles.runs(0, total) {
+                // SAFETY: `v` holds all tiles of every point; tasks write different channels.
+                unsafe { self.x.transform_vector(self.isa, run, vector * l, &mut strip, to.get(), point_stride) };
             }
+        });
+        let panels: Vec<Panel> = panels(self.s.co.div_ceil(l)).collect();
+        panels.into_par_iter().for_each(|panel| {
+            let mut strip = Workspace::take(strip_len(self.isa));
+            // SAFETY: tasks write different channels of `out`.
+            unsafe { self.panel(panel, &v, point_stride, 0, total, &mut strip, out.get()) };
+        });
+    }
+
+    /// Multiplies the tiles `first..end` with one panel of weights and writes the outputs.
+    ///
+    /// # Safety
+    /// `out` is valid for writes of all planes of the output, and no other thread touches these tiles in the channels
+    /// of this panel.
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn panel(
+        &self,
+        panel: Panel,
+        v: &[f32],
+        point_stride: usize,
+        first: usize,
+        end: usize,
+        strip: &mut [f32],
+        out: *mut f32,
+    ) {
+        let block = Block { isa: self.isa, panel, count: end - first, k_len: self.s.ci };
+        let mut m = Workspace::take(POINTS * block.count * block.width());
+        block.multiply(v, point_stride, self.filters.panel(panel, self.isa.lanes()), &mut m);
+        for run in self.tiles.runs(first, end) {
+            // SAFETY: this function's contract.
+            unsafe { block.write(&m, self.bias, run, strip, out, self.s) };
         }
-    });
+    }
 }
 
 /// A block of transformed tiles and a panel of output channels.
@@ -271,13 +361,13 @@ impl Block {
     }
 
     /// m[point][tile][lanes of the panel] = v[point][tile] · u[point].
-    fn multiply(&self, v: &[f32], u: &[f32], m: &mut [f32]) {
+    fn multiply(&self, v: &[f32], point_stride: usize, u: &[f32], m: &mut [f32]) {
         let (lda, width) = (tile_stride(self.k_len), self.width());
         for point in 0..POINTS {
             let product = RowProduct {
                 rows: self.count,
                 vectors: self.panel.count,
-                a: v[point * self.count * lda..][..self.count * lda].as_ptr(),
+                a: v[point * point_stride..][..self.count * lda].as_ptr(),
                 lda,
                 runs: 1,
                 run_stride: 0,
