@@ -78,9 +78,12 @@ impl RowProduct {
                 self.tile::<S, 4, NV>(r);
                 r += 4;
             }
-            while self.rows - r >= 1 {
+            if self.rows - r >= 2 {
+                self.tile::<S, 2, NV>(r);
+                r += 2;
+            }
+            if self.rows - r >= 1 {
                 self.tile::<S, 1, NV>(r);
-                r += 1;
             }
         }
     }
@@ -169,9 +172,12 @@ impl PixelProduct {
                 self.tile::<S, 4, NV>(i);
                 i += 4;
             }
-            while self.rows - i >= 1 {
+            if self.rows - i >= 2 {
+                self.tile::<S, 2, NV>(i);
+                i += 2;
+            }
+            if self.rows - i >= 1 {
                 self.tile::<S, 1, NV>(i);
-                i += 1;
             }
         }
     }
