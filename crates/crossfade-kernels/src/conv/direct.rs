@@ -57,7 +57,7 @@ impl Filters {
         let mut packed = Workspace::take(vectors * l * k_len);
         let mut rest = &mut packed[..];
         let mut parts = Vec::with_capacity(vectors);
-        for panel in panels(vectors) {
+        for panel in panels(isa, columns) {
             let (part, tail) = rest.split_at_mut(panel.count * l * k_len);
             parts.push((panel, part));
             rest = tail;
@@ -157,7 +157,7 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f3
     let mut pixels = Pixels::new(chunk, rows, cols, s.ci);
     let src = Source { planes: x, channels: s.ci, h: s.h, w: s.w, border: s.padding };
     let band = (PIXELS / ow).clamp(1, oh);
-    let all: Vec<Panel> = panels(s.co.div_ceil(l)).collect();
+    let all: Vec<Panel> = panels(isa, s.co).collect();
     let to = Shared::new(out);
     for first in (0..s.n).step_by(chunk) {
         let count = chunk.min(s.n - first);
@@ -249,7 +249,7 @@ pub(crate) fn backward_input(isa: Isa, dy: &[f32], weight: &[f32], s: &ConvShape
     let chunk = chunk_images(s.n, oh * ow * s.co);
     let mut pixels = Pixels::new(chunk, oh, ow, s.co);
     let src = Source { planes: dy, channels: s.co, h: oh, w: ow, border: 0 };
-    let all: Vec<Panel> = panels(s.ci.div_ceil(l)).collect();
+    let all: Vec<Panel> = panels(isa, s.ci).collect();
     let to = Shared::new(dx);
     for first in (0..s.n).step_by(chunk) {
         let count = chunk.min(s.n - first);
@@ -341,7 +341,7 @@ fn unpack(
     let l = isa.lanes();
     let to = Shared::new(dw);
     let len = dw.len();
-    let panels: Vec<Panel> = panels(columns.div_ceil(l)).collect();
+    let panels: Vec<Panel> = panels(isa, columns).collect();
     panels.into_par_iter().for_each(|panel| {
         let (width, first) = (panel.count * l, panel.start * l);
         let valid = width.min(columns - first);
@@ -371,7 +371,7 @@ fn correlate(isa: Isa, x: &[f32], y: &[f32], s: &ConvShape, border: usize) -> Wo
     // A task sums a band of the (kx, i) of one ky, for one panel.
     let (line, band) = (k * s.ci, 64);
     let bands = line.div_ceil(band);
-    let all: Vec<Panel> = panels(vectors).collect();
+    let all: Vec<Panel> = panels(isa, s.co).collect();
     let mut sums = Workspace::take(vectors * l * k * line);
     if s.n == 0 {
         sums.fill(0.0);

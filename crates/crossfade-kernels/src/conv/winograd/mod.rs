@@ -69,7 +69,7 @@ impl Filters {
         let to = Shared::new(&mut u);
         let groups = k_len.div_ceil(KERNELS);
         let all: Vec<(Panel, usize)> =
-            panels(vectors).flat_map(|panel| (0..panel.count).map(move |v| (panel, v))).collect();
+            panels(isa, columns).flat_map(|panel| (0..panel.count).map(move |v| (panel, v))).collect();
         (0..vectors * groups).into_par_iter().with_min_len(4).for_each(|task| {
             let ((panel, v), k) = (all[task / groups], task % groups * KERNELS);
             let count = KERNELS.min(k_len - k);
@@ -291,7 +291,7 @@ impl Task<'_> {
             // SAFETY: `v` holds these tiles of every point, and belongs to this task.
             unsafe { self.x.transform(self.isa, run, &mut strip, v.as_mut_ptr(), point_stride) };
         }
-        for panel in panels(self.s.co.div_ceil(self.isa.lanes())) {
+        for panel in panels(self.isa, self.s.co) {
             // SAFETY: this function's contract.
             unsafe { self.panel(panel, &v, point_stride, first, end, &mut strip, out) };
         }
@@ -313,7 +313,7 @@ impl Task<'_> {
                 unsafe { self.x.transform_vector(self.isa, run, vector * l, &mut strip, to.get(), point_stride) };
             }
         });
-        let panels: Vec<Panel> = panels(self.s.co.div_ceil(l)).collect();
+        let panels: Vec<Panel> = panels(self.isa, self.s.co).collect();
         panels.into_par_iter().for_each(|panel| {
             let mut strip = Workspace::take(strip_len(self.isa));
             // SAFETY: tasks write different channels of `out`.
