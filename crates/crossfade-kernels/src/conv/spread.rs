@@ -100,7 +100,7 @@ fn products(isa: Isa, picture: &[f32], filters: &Filters, s: &ConvShape, first: 
     };
     // SAFETY: `picture` holds ci planes, `x` the rows' pixels.
     unsafe { isa.run(gather) };
-    for panel in panels(columns.div_ceil(l)) {
+    for panel in panels(isa, columns) {
         let width = panel.count * l;
         let mut c = Workspace::take(pixels * width);
         let product = RowProduct {

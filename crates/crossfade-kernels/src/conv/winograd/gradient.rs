@@ -41,7 +41,7 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
         transform(isa, [(x, &mut v[..]), (dy, &mut y[..])], tiles, first, count);
         (0..POINTS * bands).into_par_iter().for_each(|task| {
             let (point, o0) = (task / bands, task % bands * BAND);
-            for panel in panels(s.ci.div_ceil(l)) {
+            for panel in panels(isa, s.ci) {
                 let product = PixelProduct {
                     rows: BAND.min(s.co - o0),
                     vectors: panel.count,
