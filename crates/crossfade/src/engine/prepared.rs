@@ -9,6 +9,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use super::flex::Dense;
 
+/// Tiles of 4x4 pixels in a batch beyond which preparing on every call takes too little of the time to be worth memory.
+const FEW: usize = 128;
+
 /// Bytes of prepared weights beyond which no more are kept.
 const BUDGET: usize = 1 << 30;
 
@@ -21,8 +24,11 @@ struct Entry {
 /// By address of the memory and sizes of the convolution.
 static ENTRIES: LazyLock<Mutex<HashMap<(usize, ConvShape), Entry>>> = LazyLock::new(Mutex::default);
 
-/// The prepared weights for a convolution of `shape`, if they have been used before and there is room for them.
+/// The prepared weights for a convolution of `shape`, if it pays, they have been used before and there is room for them.
 pub fn prepared(weight: &Dense, shape: &ConvShape) -> Option<Arc<Prepared>> {
+    if shape.n * shape.h.div_ceil(4) * shape.w.div_ceil(4) > FEW {
+        return None;
+    }
     let memory = weight.memory()?;
     // The number of pictures plays no part.
     let key = (Arc::as_ptr(&memory).addr(), ConvShape { n: 0, ..*shape });
