@@ -1,11 +1,12 @@
 //! The fast operations of the CPU against the engine's own: results and all gradients.
 #![allow(clippy::unwrap_used)]
 use crossfade::engine::{Device, Tensor, from_host, to_host};
-use crossfade::nn::DropoutKey;
 use crossfade::nn::attention::{composed_self_attention, self_attention};
 use crossfade::nn::dropout::dropout;
 use crossfade::nn::init::Place;
 use crossfade::nn::layers::{self, Conv, composed};
+use crossfade::nn::weights::gradients;
+use crossfade::nn::{DropoutKey, UNetConfig};
 use crossfade::rng::{Purpose, Stream};
 
 fn normals(seed: u64, count: usize) -> Vec<f32> {
@@ -196,4 +197,30 @@ fn repeated_convolutions_are_the_same() {
     }
     let changed = weight * 2.0;
     assert_ne!(run(&x, &changed), first);
+}
+
+/// Gradients of a network have the same bits on any number of threads, and in memory that has been used before.
+#[test]
+fn gradients_do_not_depend_on_threads_or_old_memory() {
+    let device = Device::flex().autodiff();
+    let config = UNetConfig { resolution: 8, width: 16, mult: vec![1, 2], blocks: 1, ..UNetConfig::default() };
+    let net = config.init(1, 5, &device);
+    let side = config.resolution;
+    let x = from_host(&normals(1, 8 * 3 * side * side), [8, 3, side, side], &Device::flex());
+    let c_noise = from_host(&normals(2, 8), [8], &Device::flex());
+    let key = DropoutKey { seed: 1, step: 2, samples: (0..8).collect() };
+    let run = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let raw = net.forward(x.clone(), c_noise.clone(), None, Some(&key));
+            let loss = raw.phi.square().mean() + raw.eps.unwrap().square().mean();
+            gradients(&net, loss.backward())
+        })
+    };
+    let first = run(1);
+    for threads in [1, 2, 1, 3] {
+        for ((name, _, a), (_, _, b)) in first.iter().zip(run(threads)) {
+            assert!(*a == b, "{name} on {threads} threads");
+        }
+    }
 }
