@@ -119,21 +119,32 @@ impl fmt::Display for LabReport {
         for curve in &self.curves {
             if heading != Some(curve.attenuation) {
                 heading = Some(curve.attenuation);
-                write!(f, "\n{:<12} {:<15} {:<13}", curve.attenuation.name(), "sampler", "grid")?;
-                for n in &c.evaluations {
-                    write!(f, " | {:^17}", format!("{n} evaluations"))?;
-                }
-                writeln!(f, " | order")?;
+                self.heading(f, curve.attenuation)?;
             }
-            write!(f, "{:<12} {:<15} {:<13}", "", curve.sampler.name(), curve.grid)?;
+            write!(f, "{:<15} {:<12}", curve.sampler.name(), curve.grid)?;
             for cell in &curve.cells {
-                let rms = cell.rms.map_or("   -   ".into(), |r| format!("{r:.1e}"));
-                write!(f, " | {rms:<8} {:<8.4}", cell.w2)?;
+                let rms = cell.rms.map_or("-".into(), |r| format!("{r:.1e}"));
+                write!(f, " | {rms:<6} {:<6.4}", cell.w2)?;
             }
             let tail = &curve.orders[curve.orders.len().saturating_sub(2)..];
             let orders: Vec<_> = tail.iter().map(|o| format!("{o:.2}")).collect();
             writeln!(f, " | {}", if orders.is_empty() { "-".into() } else { orders.join(" ") })?;
         }
         Ok(())
+    }
+}
+
+impl LabReport {
+    fn heading(&self, f: &mut fmt::Formatter, attenuation: Attenuation) -> fmt::Result {
+        writeln!(f, "\n{} attenuation", attenuation.name())?;
+        write!(f, "{:<28}", "network evaluations:")?;
+        for n in &self.config.evaluations {
+            write!(f, " | {n:<13}")?;
+        }
+        write!(f, " | order\n{:<15} {:<12}", "sampler", "grid")?;
+        for _ in &self.config.evaluations {
+            write!(f, " | {:<6} {:<6}", "RMS", "W2")?;
+        }
+        writeln!(f, " |")
     }
 }

@@ -1,0 +1,156 @@
+//! The command line: global options and the list of verbs. Each verb's options are beside its code.
+use crate::commands::{bench, config, convert, data, demo, lab, reproduce, sample, train};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Train, sample and compare few-step image diffusion models.
+#[derive(Debug, Parser)]
+#[command(name = "crossfade", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed, 2 bad request (options, names or configurations that cannot work)."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every verb.
+#[derive(Debug, Args)]
+pub struct Global {
+    /// Threads to compute with [default: all cores]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+
+    /// Where to compute: cpu, or cuda, rocm, metal, vulkan with an optional :INDEX, if compiled in
+    #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
+    pub device: String,
+
+    /// Print facts as JSON on standard output; progress stays on standard error
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// No progress and no notes; results and errors only
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a network from a configuration, into a directory that can be resumed
+    Train(train::TrainArgs),
+    /// Make images with a trained network
+    Sample(sample::SampleArgs),
+    /// Make an image again from what is written inside it
+    Reproduce(reproduce::ReproduceArgs),
+    /// Measure every sampler against exact denoisers; no training, no files
+    Lab(lab::LabArgs),
+    /// See the whole path once: train a tiny network, sample it, compare samplers
+    Demo(demo::DemoArgs),
+    /// Show, list and check configurations
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Look at image sets
+    #[command(subcommand)]
+    Data(data::DataCommand),
+    /// Turn a PyTorch checkpoint of the reference into a weights file, without executing anything in it
+    Convert(convert::ConvertArgs),
+    /// Measure speed
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// A configuration with assignments on top.
+#[derive(Debug, Args)]
+pub struct Overrides {
+    /// Change one value of the configuration; may be given many times. Values are TOML, bare words are strings
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    pub sets: Vec<String>,
+
+    /// Directory that relative paths of images start from [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub data_root: Option<PathBuf>,
+}
+
+/// Which copy of trained weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Weights {
+    /// Their moving average: better images
+    Ema,
+    /// As the optimiser left them
+    Model,
+}
+
+impl From<Weights> for crossfade::convert::Weights {
+    fn from(weights: Weights) -> Self {
+        match weights {
+            Weights::Ema => Self::Ema,
+            Weights::Model => Self::Model,
+        }
+    }
+}
+
+/// One of `n` equal portions of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Which one, from 0.
+    pub index: usize,
+    /// Of how many.
+    pub of: usize,
+}
+
+impl Shard {
+    /// Reads `i/n`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+        match numbers {
+            Some((index, of)) if index < of => Ok(Self { index, of }),
+            Some((_, of)) if of > 0 => Err(format!("portions of {of} are numbered 0 to {}", of - 1)),
+            _ => Err("expected i/n, for example 0/4".into()),
+        }
+    }
+
+    /// This portion of `count` things as a range; portions differ by one at most.
+    pub fn range(self, count: usize) -> std::ops::Range<usize> {
+        let start = |i: usize| (count as u128 * i as u128 / self.of as u128) as usize;
+        start(self.index)..start(self.index + 1)
+    }
+}
+
+/// A parser that knows the names `all`, for errors, help and completions.
+pub fn one_of(all: impl IntoIterator<Item = &'static str>) -> PossibleValuesParser {
+    PossibleValuesParser::new(all.into_iter().collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn portions_cover_everything_once() {
+        for count in [0, 1, 7, 64] {
+            let all: Vec<usize> = (0..5).flat_map(|i| Shard { index: i, of: 5 }.range(count)).collect();
+            assert_eq!(all, (0..count).collect::<Vec<_>>());
+        }
+        assert_eq!(Shard::parse("3/4"), Ok(Shard { index: 3, of: 4 }));
+        for bad in ["4/4", "0/0", "1", "a/b", "-1/2", "1/2/3"] {
+            assert!(Shard::parse(bad).is_err(), "{bad}");
+        }
+    }
+}
