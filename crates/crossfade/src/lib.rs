@@ -17,5 +17,6 @@ pub mod nn;
 pub mod plot;
 pub mod rng;
 pub mod sample;
+pub mod tensorfile;
 
 pub use error::{Error, Result};

@@ -114,6 +114,11 @@ impl UNetConfig {
         weights::load(UNet::new(self, phi_parts, 0, device), path, &self.buffer_names())
     }
 
+    /// A network whose weights are not drawn until they are used; for weights that come from elsewhere.
+    pub fn lazy(&self, phi_parts: usize, device: &Device) -> UNet {
+        UNet::new(self, phi_parts, 0, device)
+    }
+
     /// The names and shapes of all parameters, in the order in which the reference registers them.
     pub fn parameter_shapes(&self, phi_parts: usize) -> Vec<(String, Vec<usize>)> {
         shapes(&UNet::new(self, phi_parts, 0, &Device::flex()))
