@@ -21,6 +21,7 @@ pub mod nn;
 pub mod plot;
 pub mod rng;
 pub mod sample;
+pub mod tensorfile;
 pub mod train;
 
 pub use error::{Error, Result};

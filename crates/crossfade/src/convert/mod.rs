@@ -5,13 +5,13 @@ mod infer;
 mod names;
 mod pickle;
 mod source;
-mod write;
 
 pub use infer::{InferredUnet, infer_unet};
 pub use names::{Mapping, WrongShape, map_names};
 pub use source::{Source, TensorF32, Weights, read, read_pt, read_safetensors};
 
 use crate::error::{Error, Result};
+use crate::tensorfile::{TensorView, write_tensors};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -110,7 +110,10 @@ pub fn convert_source(
     for tensor in tensors.values() {
         *dtypes.entry(tensor.dtype.to_string()).or_default() += 1;
     }
-    write::safetensors(output, &tensors, metadata)?;
+    let mut notes: BTreeMap<String, String> = metadata.iter().cloned().collect();
+    notes.insert("format".to_owned(), "pt".to_owned());
+    let views = tensors.iter().map(|(&name, t)| (name, t.shape.as_slice(), t.data.as_slice()));
+    write_tensors(output, &views.collect::<Vec<TensorView>>(), &notes)?;
     Ok(Report {
         output: output.to_path_buf(),
         weights: source.weights,
