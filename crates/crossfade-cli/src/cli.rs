@@ -99,15 +99,6 @@ impl From<Weights> for crossfade::checkpoint::Weights {
     }
 }
 
-impl From<Weights> for crossfade::convert::Weights {
-    fn from(weights: Weights) -> Self {
-        match weights {
-            Weights::Ema => Self::Ema,
-            Weights::Model => Self::Model,
-        }
-    }
-}
-
 /// A parser that knows the names `all`, for errors, help and completions.
 pub fn one_of(all: impl IntoIterator<Item = &'static str>) -> PossibleValuesParser {
     PossibleValuesParser::new(all.into_iter().collect::<Vec<_>>())

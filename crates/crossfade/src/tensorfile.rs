@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use flate2::Crc;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use serde_json::{Value, json};
 
@@ -24,6 +25,9 @@ const HEADER_LIMIT: u64 = 16 << 20;
 /// Where the header keeps its text entries, among the names of tensors.
 const METADATA: &str = "__metadata__";
 
+/// The text entry with the checksum of all numbers in the order of the file.
+const CHECKSUM: &str = "crc32";
+
 /// Writes tensors, in the order of their names, and metadata to a safetensors file.
 ///
 /// The file appears whole or not at all, and the same content gives the same bytes.
@@ -36,13 +40,21 @@ pub fn save_tensors(path: &Path, tensors: &[HostTensor], metadata: &BTreeMap<Str
 pub(crate) fn write_tensors(path: &Path, tensors: &[TensorView], metadata: &BTreeMap<String, String>) -> Result<()> {
     let mut sorted = tensors.to_vec();
     sorted.sort_by_key(|(name, ..)| *name);
-    let header = header(&sorted, metadata);
+    let mut crc = Crc::new();
+    sorted.iter().flat_map(|(.., values)| blocks(values)).for_each(|bytes| crc.update(&bytes));
+    let mut metadata = metadata.clone();
+    metadata.insert(CHECKSUM.to_owned(), format!("{:08x}", crc.sum()));
+    let header = header(&sorted, &metadata);
     write_whole(path, |file| {
         file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(&header)?;
-        let mut values = sorted.iter().flat_map(|(.., values)| *values);
-        values.try_for_each(|value| file.write_all(&value.to_le_bytes()))
+        sorted.iter().flat_map(|(.., values)| blocks(values)).try_for_each(|bytes| file.write_all(&bytes))
     })
+}
+
+/// The bytes of `values`, some at a time.
+fn blocks(values: &[f32]) -> impl Iterator<Item = Vec<u8>> {
+    values.chunks(1 << 14).map(|block| block.iter().flat_map(|v| v.to_le_bytes()).collect())
 }
 
 /// The JSON header, padded so that the numbers after it are aligned.
@@ -98,6 +110,30 @@ impl TensorFile {
     /// The text entries of the header.
     pub fn metadata(&self) -> BTreeMap<String, String> {
         self.header.metadata().clone().unwrap_or_default().into_iter().collect()
+    }
+
+    /// The checksum that its writer noted: names the weights. None in files of other tools.
+    pub fn checksum(&self) -> Option<String> {
+        self.metadata().remove(CHECKSUM)
+    }
+
+    /// All tensors of f32 numbers, checked against the checksum if there is one.
+    pub fn read_all(&self) -> Result<Vec<HostTensor>> {
+        let mut crc = Crc::new();
+        let mut tensors = vec![];
+        for (name, _) in self.shapes() {
+            let (shape, values) = self.read(&name)?;
+            blocks(&values).for_each(|bytes| crc.update(&bytes));
+            tensors.push((name, shape, values));
+        }
+        let found = format!("{:08x}", crc.sum());
+        match self.checksum() {
+            Some(noted) if noted != found => {
+                let message = format!("damaged: its numbers have the checksum {found}, {noted} was written");
+                Err(Error::file(&self.path, message))
+            }
+            _ => Ok(tensors),
+        }
     }
 
     /// Names and shapes of all tensors, in the order of the file.

@@ -5,10 +5,10 @@ use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
+use crossfade::checkpoint::metadata;
 use crossfade::config::RunConfig;
 use crossfade::convert::{InferredUnet, convert_source, infer_unet, read};
 use crossfade::math::Attenuation;
-use crossfade::nn::{Decoders, UNetConfig};
 use std::path::PathBuf;
 
 /// Options of `convert`.
@@ -54,17 +54,7 @@ fn inferred_config(net: InferredUnet) -> Result<RunConfig> {
             );
         }
     };
-    config.network = UNetConfig {
-        resolution: net.resolution,
-        channels: net.channels,
-        width: net.width,
-        mult: net.mult,
-        blocks: net.blocks,
-        attention: net.attention,
-        decoders: if net.two_decoders { Decoders::Two } else { Decoders::One },
-        augment_dim: net.augment_dim,
-        ..UNetConfig::default()
-    };
+    config.network = net.config;
     Ok(config)
 }
 
@@ -83,7 +73,8 @@ pub fn run(args: &ConvertArgs, context: &Context) -> Result<()> {
     let config = config.with_overrides(&args.sets)?;
     config.validate().with_context(converting)?;
     let expected = config.network.parameter_shapes(config.phi_parts());
-    let metadata = [("config".to_string(), config.to_toml()?)];
+    let step = source.step.unwrap_or(0).max(0) as u64;
+    let metadata: Vec<_> = metadata(&config, step)?.into_iter().collect();
     let report = convert_source(&source, &args.output, &expected, &metadata).with_context(converting)?;
     context.print(
         format_args!("{report}\n  {} mapped, {} missed", report.mapping.mapped.len(), report.mapping.missed.len()),

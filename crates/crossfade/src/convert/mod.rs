@@ -6,9 +6,10 @@ mod names;
 mod pickle;
 mod source;
 
+pub use crate::checkpoint::Weights;
 pub use infer::{InferredUnet, infer_unet};
 pub use names::{Mapping, WrongShape, map_names};
-pub use source::{Source, TensorF32, Weights, read, read_pt, read_safetensors};
+pub use source::{Source, TensorF32, read, read_pt, read_safetensors};
 
 use crate::error::{Error, Result};
 use crate::tensorfile::{TensorView, write_tensors};

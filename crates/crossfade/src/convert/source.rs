@@ -1,11 +1,11 @@
 //! The weights of a checkpoint as named f32 tensors, with limits on what a file may claim.
 use super::container::{Container, inspect};
 use super::element;
+use crate::checkpoint::Weights;
 use crate::error::{Error, Result};
 use crate::tensorfile::TensorFile;
 use pytorch_reader::{PickleValue, PytorchReader, Tensor};
 use safetensors::tensor::TensorInfo;
-use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -15,16 +15,6 @@ const MAX_TENSORS: usize = 100_000;
 const MAX_TOTAL: u64 = 8 << 30;
 /// Tensors may share storage, but claim no more than this many times the size of their file.
 const MAX_SHARING: u64 = 8;
-
-/// Which copy of the weights to take from a trainer's checkpoint (SPEC 2.7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Weights {
-    /// The trained weights.
-    Model,
-    /// Their exponential moving average.
-    Ema,
-}
 
 /// One tensor, row-major.
 #[derive(Debug, Clone, PartialEq)]

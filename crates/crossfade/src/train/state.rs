@@ -5,7 +5,7 @@ use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::nn::weights::{apply, collect};
 use crate::nn::{Denoiser, UNet};
-use crate::tensorfile::HostTensor;
+use crate::tensorfile::{HostTensor, save_tensors};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use crossfade_kernels::{AdamW, adamw_step, ema_update, sum_sq};
@@ -108,7 +108,7 @@ impl TrainState {
         tensors.extend(named("ema.", &self.ema));
         tensors.extend(named("adam_m.", &self.m));
         tensors.extend(named("adam_v.", &self.v));
-        checkpoint::save(path, config, self.step, &tensors)
+        save_tensors(path, &tensors, &checkpoint::metadata(config, self.step)?)
     }
 
     /// The network with the averaged weights, without gradients.
