@@ -4,12 +4,13 @@ use crate::cli::Weights;
 use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::Args;
-use crossfade::Error;
 use crossfade::config::RunConfig;
-use crossfade::convert::{InferredUnet, convert_source, infer_unet, read};
+use crossfade::convert::{self, InferredUnet, Report, Source, infer_unet, map_names, read};
 use crossfade::math::Attenuation;
 use crossfade::nn::{Decoders, UNetConfig};
-use std::path::PathBuf;
+use crossfade::{Error, checkpoint};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// Options of `convert`.
 #[derive(Debug, Args)]
@@ -17,14 +18,14 @@ use std::path::PathBuf;
   crossfade convert model-80.pt model.safetensors
   crossfade convert model-80.pt model.safetensors --network configs/cifar10-const2.toml
 
-Weights do not tell how the noise rises: unless a configuration says so, sigma = sqrt(t) is taken. Dropout and the
-scaling of skip connections are not told either.")]
+Weights do not tell how the noise rises, nor dropout, nor the scaling of skip connections: unless a
+configuration says otherwise, sigma = sqrt(t), 0.1 and none are taken.")]
 pub struct ConvertArgs {
     /// The checkpoint: .pt, .pth or .ckpt of PyTorch, or safetensors
     #[arg(value_name = "IN")]
     input: PathBuf,
 
-    /// The safetensors file to write
+    /// The checkpoint to write, a safetensors file
     #[arg(value_name = "OUT")]
     output: PathBuf,
 
@@ -71,7 +72,7 @@ fn inferred_config(net: InferredUnet) -> Result<RunConfig> {
 /// Converts a checkpoint.
 pub fn run(args: &ConvertArgs, context: &Context) -> Result<()> {
     let converting = || format!("converting {}", args.input.display());
-    if args.output.exists() && same_file(&args.input, &args.output) {
+    if matches!((args.input.canonicalize(), args.output.canonicalize()), (Ok(a), Ok(b)) if a == b) {
         return Err(Error::request("the checkpoint would be overwritten by its own conversion"))
             .with_context(converting);
     }
@@ -82,15 +83,40 @@ pub fn run(args: &ConvertArgs, context: &Context) -> Result<()> {
     };
     let config = config.with_overrides(&args.sets)?;
     config.validate().with_context(converting)?;
-    let expected = config.network.parameter_shapes(config.phi_parts());
-    let metadata = [("config".to_string(), config.to_toml()?)];
-    let report = convert_source(&source, &args.output, &expected, &metadata).with_context(converting)?;
+    let report = write(source, &args.output, &config).with_context(converting)?;
     context.print(
         format_args!("{report}\n  {} mapped, {} missed", report.mapping.mapped.len(), report.mapping.missed.len()),
         serde_json::to_value(&report)?,
     )
 }
 
-fn same_file(a: &std::path::Path, b: &std::path::Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+/// Writes the weights as a checkpoint that `sample` reads, if they fit the network.
+fn write(mut source: Source, output: &Path, config: &RunConfig) -> crossfade::Result<Report> {
+    let mapping = map_names(&source, &config.network.parameter_shapes(config.phi_parts()));
+    let mut problems = mapping.problems();
+    let prefix = if source.weights == convert::Weights::Ema { "ema." } else { "model." };
+    let mut dtypes = BTreeMap::new();
+    let mut tensors = Vec::new();
+    for (from, to) in &mapping.mapped {
+        let Some(tensor) = source.tensors.remove(from) else { continue };
+        if tensor.data.iter().any(|v| !v.is_finite()) {
+            problems.push(format!("not finite: {to}"));
+        }
+        *dtypes.entry(tensor.dtype.to_string()).or_default() += 1;
+        tensors.push((format!("{prefix}{to}"), tensor.shape, tensor.data));
+    }
+    if !problems.is_empty() {
+        let (count, list) = (problems.len(), problems.join("\n  "));
+        return Err(Error::request(format!("{count} parameters do not fit the network:\n  {list}")));
+    }
+    checkpoint::save(output, config, source.step.and_then(|s| s.try_into().ok()).unwrap_or(0), &tensors)?;
+    Ok(Report {
+        output: output.to_path_buf(),
+        weights: source.weights,
+        step: source.step,
+        tensors: tensors.len(),
+        parameters: tensors.iter().map(|(_, _, values)| values.len()).sum(),
+        dtypes,
+        mapping,
+    })
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// of convergence is measured, not claimed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  crossfade lab --out lab                             the defaults, about a minute, with chart and JSON
+  crossfade lab --out lab                             about a minute, with chart and JSON
   crossfade lab --std 0.05 --evaluations 5,10,20      thin modes, few steps
   crossfade lab --attenuations all --samplers ab2,pc  every attenuation, two samplers")]
 pub struct LabArgs {
