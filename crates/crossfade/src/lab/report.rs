@@ -4,7 +4,7 @@ use super::measure::slopes;
 use crate::error::Result;
 use crate::plot::{Chart, Series};
 use crate::sample::Sampler;
-use crossfade_math::Attenuation;
+use crossfade_math::{Attenuation, NoiseScale};
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -107,8 +107,13 @@ impl fmt::Display for LabReport {
         let c = &self.config;
         writeln!(
             f,
-            "Exact denoiser of {} Gaussian(s) in {} dimensions, std {}, {} points, seed {}, noise {:?}.",
-            c.components, c.dim, c.std, c.samples, c.seed, c.noise
+            "Exact denoiser of {} Gaussian(s) in {} dimensions, std {}, {} points, seed {}, sigma = {}.",
+            c.components,
+            c.dim,
+            c.std,
+            c.samples,
+            c.seed,
+            if c.noise == NoiseScale::Sqrt { "sqrt(t)" } else { "t" }
         )?;
         writeln!(f, "RMS: distance to the exact solution of the same equation. W2: sliced distance to the data;")?;
         writeln!(
