@@ -90,6 +90,15 @@ pub enum Weights {
     Model,
 }
 
+impl From<Weights> for crossfade::checkpoint::Weights {
+    fn from(weights: Weights) -> Self {
+        match weights {
+            Weights::Ema => Self::Ema,
+            Weights::Model => Self::Model,
+        }
+    }
+}
+
 impl From<Weights> for crossfade::convert::Weights {
     fn from(weights: Weights) -> Self {
         match weights {
@@ -99,40 +108,12 @@ impl From<Weights> for crossfade::convert::Weights {
     }
 }
 
-/// One of `n` equal portions of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shard {
-    /// Which one, from 0.
-    pub index: usize,
-    /// Of how many.
-    pub of: usize,
-}
-
-impl Shard {
-    /// Reads `i/n`.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let numbers = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
-        match numbers {
-            Some((index, of)) if index < of => Ok(Self { index, of }),
-            Some((_, of)) if of > 0 => Err(format!("portions of {of} are numbered 0 to {}", of - 1)),
-            _ => Err("expected i/n, for example 0/4".into()),
-        }
-    }
-
-    /// This portion of `count` things as a range; portions differ by one at most.
-    pub fn range(self, count: usize) -> std::ops::Range<usize> {
-        let start = |i: usize| (count as u128 * i as u128 / self.of as u128) as usize;
-        start(self.index)..start(self.index + 1)
-    }
-}
-
 /// A parser that knows the names `all`, for errors, help and completions.
 pub fn one_of(all: impl IntoIterator<Item = &'static str>) -> PossibleValuesParser {
     PossibleValuesParser::new(all.into_iter().collect::<Vec<_>>())
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
@@ -140,17 +121,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn portions_cover_everything_once() {
-        for count in [0, 1, 7, 64] {
-            let all: Vec<usize> = (0..5).flat_map(|i| Shard { index: i, of: 5 }.range(count)).collect();
-            assert_eq!(all, (0..count).collect::<Vec<_>>());
-        }
-        assert_eq!(Shard::parse("3/4"), Ok(Shard { index: 3, of: 4 }));
-        for bad in ["4/4", "0/0", "1", "a/b", "-1/2", "1/2/3"] {
-            assert!(Shard::parse(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -36,6 +36,13 @@ impl Context {
         Ok(stdout.flush()?)
     }
 
+    /// Prints one JSON line, for verbs whose output is a stream or is compared line by line.
+    pub fn line(&self, json: &impl serde::Serialize) -> Result<()> {
+        let mut stdout = std::io::stdout().lock();
+        writeln!(stdout, "{}", serde_json::to_string(json)?)?;
+        Ok(stdout.flush()?)
+    }
+
     /// Tells something beside the result, on standard error.
     pub fn note(&self, text: impl Display) {
         if !self.quiet {

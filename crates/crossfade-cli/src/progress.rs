@@ -11,6 +11,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub struct Progress {
     how: How,
     label: String,
+    detail: String,
     total: u64,
     started: Instant,
     last: Instant,
@@ -38,7 +39,15 @@ impl Progress {
             How::Lines
         };
         let now = Instant::now();
-        Self { how, label: label.to_string(), total, started: now, last: now }
+        Self { how, label: label.to_string(), detail: String::new(), total, started: now, last: now }
+    }
+
+    /// What else to show beside the bar.
+    pub fn detail(&mut self, detail: String) {
+        if let How::Bar(bar) = &self.how {
+            bar.set_message(format!("{} {detail}", self.label));
+        }
+        self.detail = detail;
     }
 
     /// `done` things of `total` are done.
@@ -57,9 +66,10 @@ impl Progress {
                 // Nothing sensible can be done if standard error is closed.
                 let _ = writeln!(
                     std::io::stderr().lock(),
-                    "{}: {done} of {total}, about {} left",
+                    "{}: {done} of {total}, about {} left {}",
                     self.label,
-                    duration(left)
+                    duration(left),
+                    self.detail
                 );
             }
         }

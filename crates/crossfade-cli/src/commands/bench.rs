@@ -1,9 +1,11 @@
 //! `crossfade bench`.
 use crate::context::Context;
-use anyhow::{Result, bail};
+use crate::output::thousands;
+use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
-use crossfade::Error;
 use crossfade::nn::{Decoders, UNetConfig};
+use crossfade::{Error, bench};
+use serde_json::json;
 
 /// What can be measured.
 #[derive(Debug, Subcommand)]
@@ -54,7 +56,7 @@ pub struct UnetArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,
 
-    /// Measurements; the median and the spread are reported, after one more that is not counted
+    /// Measurements; the median and the best are reported, after two more that are not counted
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub repeat: u64,
 }
@@ -87,8 +89,30 @@ impl UnetArgs {
     }
 }
 
-/// Runs a `bench` command.
-pub fn run(BenchCommand::Unet(args): &BenchCommand, _context: &Context) -> Result<()> {
-    args.network()?;
-    bail!("measuring is not available yet")
+/// Runs a `bench` command. Its output is one line, so that it can be compared with a peer's.
+pub fn run(BenchCommand::Unet(args): &BenchCommand, context: &Context) -> Result<()> {
+    let what = match args.what {
+        What::Forward => bench::What::Forward,
+        What::Train => bench::What::Train,
+        What::Sample => bench::What::Sample,
+    };
+    let (batch, steps, repeat) = (args.batch as usize, args.steps as usize, args.repeat as usize);
+    let timing = bench::unet(what, args.network()?, batch, steps, repeat, &context.device)?;
+    if !context.json {
+        let text = format!(
+            "{:?}, batch {}: median {:.1} ms, best {:.1} ms; {} parameters, peak memory {} MiB",
+            args.what,
+            timing.batch,
+            timing.median_ms,
+            timing.best_ms,
+            thousands(timing.parameters as u64),
+            timing.peak_rss_mb
+        );
+        return context.print(text, json!(null));
+    }
+    let mut line = serde_json::to_value(&timing)?;
+    line["peer"] = json!(concat!("crossfade ", env!("CARGO_PKG_VERSION")));
+    line["what"] = json!(format!("{:?}", args.what).to_lowercase());
+    line["threads"] = json!(rayon::current_num_threads());
+    context.line(&line)
 }

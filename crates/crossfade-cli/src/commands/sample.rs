@@ -1,11 +1,18 @@
 //! `crossfade sample`.
-use crate::cli::{Shard, Weights, one_of};
+use crate::cli::{Weights, one_of};
 use crate::context::Context;
-use anyhow::{Result, bail};
+use crate::output::duration;
+use anyhow::{Context as _, Result};
 use clap::Args;
+use crossfade::Error;
+use crossfade::checkpoint::{self, Checkpoint};
+use crossfade::config::SampleConfig;
+use crossfade::generate::{self, Job, Shard};
 use crossfade::math::{Blend, GridKind};
 use crossfade::sample::Sampler;
-use std::path::PathBuf;
+use crossfade::train::RunDir;
+use serde_json::json;
+use std::path::{Path, PathBuf};
 
 /// Options of `sample`.
 #[derive(Debug, Args)]
@@ -93,7 +100,65 @@ fn pair(text: &str) -> Result<(u64, u64), String> {
     numbers.ok_or_else(|| "expected two numbers of images, for example 3,8".into())
 }
 
+/// The checkpoint itself, or the newest of a run directory.
+pub fn open(path: &Path) -> Result<Checkpoint> {
+    if !path.is_dir() {
+        return Ok(Checkpoint::open(path)?);
+    }
+    let newest = checkpoint::list(&RunDir(path.to_path_buf()).checkpoints())?.pop();
+    let (_, file) = newest.ok_or_else(|| Error::file(path, "holds no checkpoints; is it the directory of a run?"))?;
+    Ok(Checkpoint::open(&file)?)
+}
+
+impl SampleArgs {
+    /// The checkpoint's way of sampling with what was asked for.
+    fn sampling(&self, mut config: SampleConfig) -> Result<SampleConfig> {
+        if let Some(steps) = self.steps {
+            config.steps = steps as usize;
+        }
+        if let Some(name) = &self.sampler {
+            config.sampler = Sampler::parse(name)?;
+        }
+        if let Some(kind) = &self.grid_of_times {
+            config.grid.kind = kind.clone();
+        }
+        if let Some(name) = &self.blend {
+            config.blend = Blend::ALL.into_iter().find(|b| b.name() == name).unwrap_or_default();
+        }
+        config.clip = if self.no_clip { 0.0 } else { self.clip.unwrap_or(config.clip) };
+        Ok(config)
+    }
+}
+
 /// Makes images.
-pub fn run(_args: &SampleArgs, _context: &Context) -> Result<()> {
-    bail!("sampling is not available yet")
+pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
+    let checkpoint = open(&args.checkpoint)?;
+    let config = args.sampling(checkpoint.config.sample.clone())?;
+    let job = Job {
+        seed: args.seed,
+        first: args.first,
+        count: args.count,
+        shard: args.shard,
+        batch: args.batch.unwrap_or(64).min(args.count) as usize,
+        trajectory: args.trajectory,
+        between: args.interpolate,
+        out: args.out.clone(),
+    };
+    let mut progress = context.progress("images", args.count);
+    let began = std::time::Instant::now();
+    let report = generate::run(&checkpoint, args.weights.into(), &config, &job, &context.device, &mut |done, all| {
+        progress.set(done as u64, all as u64);
+    })
+    .with_context(|| format!("sampling {}", checkpoint.path.display()))?;
+    drop(progress);
+    let seconds = began.elapsed().as_secs_f64();
+    let text = format!(
+        "{} images in {}, {} evaluations each, {}; sheet {}",
+        report.images,
+        duration(seconds),
+        report.evaluations,
+        config.sampler.name(),
+        report.sheet.display()
+    );
+    context.print(text, json!({ "report": report, "sample": config, "seconds": seconds, "seed": args.seed }))
 }

@@ -2,17 +2,21 @@
 use super::config::describe;
 use crate::cli::Overrides;
 use crate::context::Context;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Args;
+use crossfade::Error;
 use crossfade::config::RunConfig;
+use crossfade::train::{RunDir, Summary, train};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Options of `train`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crossfade train configs/tiny.toml --out runs/tiny
-  crossfade train configs/tiny.toml --out runs/tiny --resume --set train.steps=5000
+  crossfade train configs/tiny.toml --out runs/tiny --resume
   crossfade train configs/cifar10-small.toml --data-root /data --out runs/cifar --dry-run
 
 Ctrl-C writes a checkpoint before it stops; --resume continues as if the run had never been stopped.")]
@@ -55,7 +59,41 @@ pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
     if args.dry_run {
         return dry_run(&config, context);
     }
-    bail!("training is not available yet")
+    let Some(out) = &args.out else { return Err(Error::request("--out DIR is needed").into()) };
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("listening for Ctrl-C")?;
+    let summary = fit(&config, out, args.resume, &stop, context)?;
+    for damaged in &summary.passed_over {
+        context.note(format_args!("passed over: {damaged}"));
+    }
+    let how = if summary.stopped { "stopped" } else { "done" };
+    let text = format!(
+        "{how} after {} steps; checkpoint {}\nnext: crossfade sample {} --out pictures",
+        summary.step,
+        summary.checkpoint.display(),
+        out.display()
+    );
+    if context.json { context.line(&summary) } else { context.print(text, json!(null)) }
+}
+
+/// Trains with progress; with `--json` every logged step is a line.
+pub fn fit(config: &RunConfig, out: &Path, resume: bool, stop: &AtomicBool, context: &Context) -> Result<Summary> {
+    let mut progress = context.progress("training", config.train.steps);
+    let mut smooth = None::<f64>;
+    let mut failed = None;
+    let summary = train(config, &RunDir(out.to_path_buf()), &context.device, resume, stop, &mut |step| {
+        let mean = smooth.map_or(step.loss, |s| 0.98 * s + 0.02 * step.loss);
+        smooth = Some(mean);
+        progress.detail(format!("loss {mean:.4}, {:.0} images/s", step.images_per_second));
+        progress.set(step.step, config.train.steps);
+        if context.json && (step.step.is_multiple_of(config.train.log_every.max(1)) || step.step == config.train.steps)
+        {
+            failed = failed.take().or(context.line(step).err());
+        }
+    })
+    .with_context(|| format!("training into {}", out.display()))?;
+    failed.map_or(Ok(summary), Err)
 }
 
 fn dry_run(config: &RunConfig, context: &Context) -> Result<()> {
