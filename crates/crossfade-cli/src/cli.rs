@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Train, sample and compare few-step image diffusion models.
 #[derive(Debug, Parser)]
-#[command(name = "crossfade", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "crossfade", version, arg_required_else_help = true)]
 #[command(
     after_help = "Exit codes: 0 done, 1 failed, 2 bad request (options, names or configurations that cannot work)."
 )]
@@ -22,19 +22,19 @@ pub struct Cli {
 #[derive(Debug, Args)]
 pub struct Global {
     /// Threads to compute with [default: all cores]
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 
     /// Where to compute: cpu, or cuda, rocm, metal, vulkan with an optional :INDEX, if compiled in
-    #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "NAME", default_value = "cpu")]
     pub device: String,
 
     /// Print facts as JSON on standard output; progress stays on standard error
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
 
     /// No progress and no notes; results and errors only
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = "Global options")]
     pub quiet: bool,
 }
 
@@ -57,7 +57,7 @@ pub enum Command {
     /// Look at image sets
     #[command(subcommand)]
     Data(data::DataCommand),
-    /// Turn a PyTorch checkpoint of the reference into a weights file, without executing anything in it
+    /// Turn a PyTorch checkpoint of the reference into one to sample, without executing anything in it
     Convert(convert::ConvertArgs),
     /// Measure speed
     #[command(subcommand)]

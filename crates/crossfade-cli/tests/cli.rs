@@ -1,5 +1,5 @@
 //! The command as a user meets it: help, exit codes, messages, files.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -217,6 +217,8 @@ fn a_reference_checkpoint_is_converted() {
     let bytes = std::fs::read(to).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let metadata = &header["__metadata__"];
+    assert!(metadata["crc32"].is_string() && metadata["step"].is_string());
     let stored = write(dir.path(), "stored.toml", header["__metadata__"]["config"].as_str().unwrap());
     run(&["config", "check", &stored], 0);
     // Another network: every parameter that does not fit is named, and nothing is written.

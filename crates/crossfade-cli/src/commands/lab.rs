@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// of convergence is measured, not claimed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  crossfade lab --out lab                             the defaults, about a minute, with chart and JSON
+  crossfade lab --out lab                             about a minute, with chart and JSON
   crossfade lab --std 0.05 --evaluations 5,10,20      thin modes, few steps
   crossfade lab --attenuations all --samplers ab2,pc  every attenuation, two samplers")]
 pub struct LabArgs {
@@ -76,13 +76,20 @@ fn grids() -> Vec<&'static str> {
     GridKind::all().iter().map(GridKind::name).chain(["all"]).collect()
 }
 
-/// The chosen ones of `all`, each once and in the order of `all`; `default` if none is chosen.
-fn chosen<T: Clone>(names: &[String], all: &[T], name: impl Fn(&T) -> &'static str, default: Vec<T>) -> Vec<T> {
+/// The chosen ones of `all`, each once and in the order chosen: the chart shows the first. `default` if none is chosen.
+fn chosen<T: Clone + PartialEq>(names: &[String], all: &[T], name: impl Fn(&T) -> &str, default: Vec<T>) -> Vec<T> {
     if names.is_empty() {
         return default;
     }
-    let wanted = |item: &&T| names.iter().any(|n| n == "all" || n == name(item));
-    all.iter().filter(wanted).cloned().collect()
+    let mut items: Vec<T> = Vec::new();
+    for wanted in names {
+        for item in all.iter().filter(|item| wanted == "all" || wanted == name(item)) {
+            if !items.contains(item) {
+                items.push(item.clone());
+            }
+        }
+    }
+    items
 }
 
 impl LabArgs {

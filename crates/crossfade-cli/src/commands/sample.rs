@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   crossfade sample runs/tiny --count 16 --out pictures
   crossfade sample model.safetensors --sampler pc --steps 5 --seed 7 --out pictures
-  crossfade sample runs/cifar --count 50000 --shard 0/4 --out pictures   one of four machines
+  crossfade sample runs/cifar --count 50000 --shard 0/4 --out pictures   one of four portions
   crossfade sample runs/tiny --interpolate 3,8 --count 9 --out between
 
-Image k of a seed is the same at any batch size and shard. Every PNG holds the options that made it, so `crossfade
-reproduce` can make it again.")]
+Image k of a seed is the same at any batch size and shard. Every PNG holds the options that made it;
+`crossfade reproduce` makes it again.")]
 pub struct SampleArgs {
     /// A run directory, one of its checkpoints, or a weights file with its configuration
     #[arg(value_name = "CHECKPOINT")]

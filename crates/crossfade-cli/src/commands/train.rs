@@ -19,8 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
   crossfade train configs/tiny.toml --out runs/tiny --resume
   crossfade train configs/cifar10-small.toml --data-root /data --out runs/cifar --dry-run
 
-A run can be stopped with Ctrl-C at any time: it writes a checkpoint first, and --resume continues as if it had never
-been stopped.")]
+Ctrl-C writes a checkpoint before it stops; --resume continues as if the run had never been stopped.")]
 pub struct TrainArgs {
     /// The configuration
     #[arg(value_name = "CONFIG")]
