@@ -77,7 +77,12 @@ fn grids() -> Vec<&'static str> {
 }
 
 /// The chosen ones of `all`, each once and in the order chosen: the chart shows the first. `default` if none is chosen.
-fn chosen<T: Clone + PartialEq>(names: &[String], all: &[T], name: impl Fn(&T) -> &str, default: Vec<T>) -> Vec<T> {
+fn chosen<T: Clone + PartialEq>(
+    names: &[String],
+    all: &[T],
+    name: impl Fn(&T) -> &'static str,
+    default: Vec<T>,
+) -> Vec<T> {
     if names.is_empty() {
         return default;
     }
