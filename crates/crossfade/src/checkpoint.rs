@@ -8,7 +8,7 @@ use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::nn::Denoiser;
 use crate::nn::weights::apply;
-use crate::tensorfile::TensorFile;
+use crate::tensorfile::{TensorFile, TensorMap};
 use crossfade_math::AttenuationFn;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ impl Checkpoint {
     }
 
     /// All tensors, by name; an error if the file is damaged.
-    pub fn read(&self) -> Result<BTreeMap<String, (Vec<usize>, Vec<f32>)>> {
+    pub fn read(&self) -> Result<TensorMap> {
         let tensors = self.file.read_all()?;
         Ok(tensors.into_iter().map(|(name, shape, values)| (name, (shape, values))).collect())
     }
@@ -88,7 +88,7 @@ impl Checkpoint {
         let mut tensors = self.read()?;
         let prefix = if tensors.keys().any(|name| name.starts_with("model.")) { weights.prefix() } else { "" };
         let unet = self.config.network.lazy(self.config.process.attenuation.parts(), device);
-        let mut chosen: BTreeMap<String, (Vec<usize>, Vec<f32>)> = BTreeMap::new();
+        let mut chosen = TensorMap::new();
         while let Some((name, tensor)) = tensors.pop_first() {
             chosen.extend(name.strip_prefix(prefix).map(|name| (name.to_string(), tensor)));
         }

@@ -16,7 +16,10 @@ use crate::error::{Error, Result};
 /// A tensor on the host: name, shape, values in row-major order.
 pub type HostTensor = (String, Vec<usize>, Vec<f32>);
 
-/// The same, borrowed.
+/// Shapes and values by name.
+pub type TensorMap = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+/// A tensor, borrowed.
 pub(crate) type TensorView<'a> = (&'a str, &'a [usize], &'a [f32]);
 
 /// Longest header that is read from a file; the largest network of this toolkit needs 0.2 MB.
