@@ -142,6 +142,29 @@ fn a_full_disk_leaves_nothing_half_written() {
     assert!(before == last(&dir.path().join("run")));
 }
 
+/// Ctrl-C writes a checkpoint and ends well; the run can be resumed.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_saves_and_exits_cleanly() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = train(dir.path(), "run");
+    command.args(["--set", "train.steps=1000000", "--set", "train.checkpoint_every=1000000"]);
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let log = dir.path().join("run/log.jsonl");
+    // Up to a minute for the first steps, on however slow a machine.
+    for _ in 0..600 {
+        if std::fs::read_to_string(&log).is_ok_and(|text| text.lines().count() > 2) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    succeed(Command::new("kill").args(["-INT", &child.id().to_string()]));
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("stopped after"));
+    assert_eq!(std::fs::read_dir(dir.path().join("run/checkpoints")).unwrap().count(), 1);
+}
+
 #[test]
 fn bench_prints_one_line_like_its_peer() {
     let mut command = crossfade();
