@@ -1,5 +1,5 @@
 //! The command line: global options and the list of verbs. Each verb's options are beside its code.
-use crate::commands::{bench, config, convert, data, demo, lab, reproduce, sample, train};
+use crate::commands::{bench, calibrate, config, convert, data, demo, lab, reproduce, sample, train};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -45,6 +45,8 @@ pub enum Command {
     Train(train::TrainArgs),
     /// Make images with a trained network
     Sample(sample::SampleArgs),
+    /// Measure how the two heads of a trained network are best blended
+    Calibrate(calibrate::CalibrateArgs),
     /// Make an image again from what is written inside it
     Reproduce(reproduce::ReproduceArgs),
     /// Measure every sampler against exact denoisers; no training, no files

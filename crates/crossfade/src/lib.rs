@@ -8,6 +8,7 @@ pub use crossfade_math as math;
 
 pub mod augment;
 pub mod bench;
+pub mod calibrate;
 pub mod checkpoint;
 pub mod config;
 pub mod convert;

@@ -1,5 +1,6 @@
 //! One file a verb: its options and what it does.
 pub mod bench;
+pub mod calibrate;
 pub mod completions;
 pub mod config;
 pub mod convert;
@@ -20,6 +21,7 @@ pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Train(args) => train::run(&args, &context),
         Command::Sample(args) => sample::run(&args, &context),
+        Command::Calibrate(args) => calibrate::run(&args, &context),
         Command::Reproduce(args) => reproduce::run(&args, &context),
         Command::Lab(args) => lab::run(&args, &context),
         Command::Demo(args) => demo::run(&args, &context),
