@@ -1,4 +1,4 @@
-//! What a state dict tells about its network when the user does not say (Appendix B, SPEC 4.2).
+//! What a state dict tells about its network when the user does not say (Appendix B, §4.2).
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::nn::{Decoders, UNetConfig};

@@ -1,4 +1,4 @@
-//! Reference checkpoints as safetensors files, read without executing anything (SPEC 2.7, 4.7, Appendix B).
+//! Reference checkpoints as safetensors files, read without executing anything (§2.7, 4.7, Appendix B).
 mod container;
 mod element;
 mod infer;
