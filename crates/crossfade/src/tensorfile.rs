@@ -205,7 +205,10 @@ mod tests {
         save_tensors(&path, &tensors(), &notes()).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "something was left aside");
         let file = TensorFile::open(&path).unwrap();
-        assert_eq!(file.metadata(), notes());
+        let mut metadata = file.metadata();
+        assert_eq!(metadata.remove(CHECKSUM), file.checksum());
+        assert_eq!(metadata, notes());
+        assert_eq!(file.read_all().unwrap().len(), tensors().len());
         for (name, shape, values) in tensors() {
             assert_eq!(file.read(&name).unwrap(), (shape, values), "{name}");
         }
@@ -216,6 +219,18 @@ mod tests {
         assert_eq!(theirs.len(), tensors().len());
         assert_eq!(theirs.tensor("b").unwrap().data(), [-0.0f32, -0.5, -1.0].map(f32::to_le_bytes).concat());
         assert_eq!(SafeTensors::read_metadata(&bytes).unwrap().0 % 8, 0, "numbers are not aligned");
+    }
+
+    #[test]
+    fn a_flipped_bit_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.safetensors");
+        save_tensors(&path, &tensors(), &notes()).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let error = TensorFile::open(&path).unwrap().read_all().unwrap_err().to_string();
+        assert!(error.contains("damaged"), "{error}");
     }
 
     #[test]
