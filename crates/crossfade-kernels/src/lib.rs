@@ -4,12 +4,27 @@
 //! chunks yield is combined in order. Threads are those of the current rayon pool.
 
 pub mod adamw;
+pub mod attention;
+pub mod conv;
+pub mod elementwise;
 pub mod flush;
+mod gemm;
+mod lanes;
+pub mod norm;
+mod pool;
+mod product;
 pub mod reduce;
+pub mod resample;
+mod simd;
+#[cfg(test)]
+mod testing;
 
 pub use adamw::{AdamW, adamw_step, ema_update};
 pub use flush::flush_subnormals;
+pub use gemm::fma_peak;
+pub use pool::release_workspaces;
 pub use reduce::{all_finite, sum_sq};
+pub use simd::Isa;
 
 /// Elements a thread takes at a time: 64 KiB an array, large against the cost of handing it out.
 const CHUNK: usize = 1 << 14;

@@ -1,11 +1,15 @@
 //! The engine's vocabulary: all that the rest of the toolkit needs to know of tensors.
+mod autodiff;
 mod device;
+mod flex;
 mod images;
+pub(crate) mod ops;
 
 use burn::tensor::TensorData;
 
 pub use burn::tensor::{Device, Tensor};
 pub use device::{DEVICES, device};
+pub(crate) use flex::is_fast;
 pub use images::Images;
 
 /// A tensor from host values in row-major order.

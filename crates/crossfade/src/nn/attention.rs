@@ -1,6 +1,8 @@
 //! Self-attention over the positions of an image.
 use burn::tensor::{Tensor, activation};
 
+use crate::engine::{is_fast, ops};
+
 /// softmax(qᵀk/√d)·v for every head.
 ///
 /// # Shapes
@@ -16,6 +18,17 @@ pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>) -> Tensor<4> {
 /// # Shapes
 /// `qkv` `[B, 3C, H, W]` to `[B, C, H, W]`.
 pub fn self_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
+    if is_fast(&qkv) {
+        return ops::self_attention(qkv, heads);
+    }
+    composed_self_attention(qkv, heads)
+}
+
+/// [`self_attention`] in the engine's own operations.
+///
+/// # Shapes
+/// As there.
+pub fn composed_self_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
     let [b, c3, h, w] = qkv.dims();
     let (c, d) = (c3 / 3, c3 / 3 / heads);
     let qkv: Tensor<5> = qkv.reshape([b, heads, d, 3, h * w]);

@@ -7,9 +7,8 @@ use burn::tensor::ops::{AvgPoolOptions, ConvOptions, InterpolateMode, Interpolat
 use burn::tensor::{Tensor, activation, module};
 
 use super::init::{Place, Start};
-
-/// Added to the variance in every group normalisation.
-const NORM_EPSILON: f64 = 1e-5;
+use crate::engine::is_fast;
+use crate::engine::ops::{self, NORM_EPSILON};
 
 /// A convolution of stride 1 that keeps the size of the image (§4.2: 3x3 padded by 1, or 1x1).
 #[derive(Module, Debug)]
@@ -130,8 +129,10 @@ pub fn groups(channels: usize) -> usize {
 /// # Shapes
 /// `x` `[B, cin, H, W]`, `weight` `[cout, cin, k, k]`, `bias` `[cout]`.
 pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<4> {
-    let options = ConvOptions::new([stride, stride], [padding, padding], [1, 1], 1);
-    module::conv2d(x, weight, Some(bias), options)
+    if is_fast(&x) {
+        return ops::conv2d(x, weight, bias, stride, padding);
+    }
+    composed::conv2d(x, weight, bias, stride, padding)
 }
 
 /// y = (x − mean)/√(var + 1e-5)·γ + β, mean and (biased) variance over each sample's groups of channels.
@@ -139,12 +140,10 @@ pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, p
 /// # Shapes
 /// `x` `[B, C, H, W]`, `gamma` and `beta` `[C]`.
 pub fn group_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, groups: usize) -> Tensor<4> {
-    let [b, c, h, w] = x.dims();
-    let x = x.reshape([b, groups, c / groups * h * w]);
-    let x = x.clone() - x.mean_dim(2);
-    let variance = x.clone().square().mean_dim(2);
-    let x = x / (variance + NORM_EPSILON).sqrt();
-    x.reshape([b, c, h, w]) * gamma.reshape([1, c, 1, 1]) + beta.reshape([1, c, 1, 1])
+    if is_fast(&x) {
+        return ops::norm(x, gamma, beta, groups, None, false);
+    }
+    composed::group_norm(x, gamma, beta, groups)
 }
 
 /// SiLU(GN(x)), or SiLU(GN(x)·(1 + scale) + shift) (§4.2).
@@ -158,21 +157,15 @@ pub fn group_norm_silu(
     groups: usize,
     scale_shift: Option<Tensor<2>>,
 ) -> Tensor<4> {
-    let [b, c, _, _] = x.dims();
-    let y = group_norm(x, gamma, beta, groups);
-    let y = match scale_shift {
-        None => y,
-        Some(modulation) => {
-            let modulation = modulation.reshape([b, 2 * c, 1, 1]);
-            y * (modulation.clone().narrow(1, 0, c) + 1.0) + modulation.narrow(1, c, c)
-        }
-    };
-    silu(y)
+    if is_fast(&x) {
+        return ops::norm(x, gamma, beta, groups, scale_shift, true);
+    }
+    composed::group_norm_silu(x, gamma, beta, groups, scale_shift)
 }
 
 /// SiLU(x) = x/(1 + e^(−x)).
 pub fn silu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    activation::silu(x)
+    if is_fast(&x) { ops::silu(x) } else { activation::silu(x) }
 }
 
 /// The mean of every 2x2 square.
@@ -180,7 +173,7 @@ pub fn silu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 /// # Shapes
 /// `[B, C, H, W]` to `[B, C, H/2, W/2]`.
 pub fn halve(x: Tensor<4>) -> Tensor<4> {
-    module::avg_pool2d(x, AvgPoolOptions::new([2, 2]))
+    if is_fast(&x) { ops::halve(x) } else { composed::halve(x) }
 }
 
 /// Every pixel becomes a 2x2 square.
@@ -188,6 +181,57 @@ pub fn halve(x: Tensor<4>) -> Tensor<4> {
 /// # Shapes
 /// `[B, C, H, W]` to `[B, C, 2H, 2W]`.
 pub fn double(x: Tensor<4>) -> Tensor<4> {
-    let [_, _, h, w] = x.dims();
-    module::interpolate(x, InterpolateOptions::new(InterpolateMode::Nearest).with_output_size([2 * h, 2 * w]))
+    if is_fast(&x) { ops::double(x) } else { composed::double(x) }
+}
+
+/// The same in the engine's own operations, for every device but the CPU and as the measure of the fast ones.
+pub mod composed {
+    use super::*;
+
+    /// As [`super::conv2d`].
+    pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<4> {
+        let options = ConvOptions::new([stride, stride], [padding, padding], [1, 1], 1);
+        module::conv2d(x, weight, Some(bias), options)
+    }
+
+    /// As [`super::group_norm`].
+    pub fn group_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, groups: usize) -> Tensor<4> {
+        let [b, c, h, w] = x.dims();
+        let x = x.reshape([b, groups, c / groups * h * w]);
+        let x = x.clone() - x.mean_dim(2);
+        let variance = x.clone().square().mean_dim(2);
+        let x = x / (variance + NORM_EPSILON).sqrt();
+        x.reshape([b, c, h, w]) * gamma.reshape([1, c, 1, 1]) + beta.reshape([1, c, 1, 1])
+    }
+
+    /// As [`super::group_norm_silu`].
+    pub fn group_norm_silu(
+        x: Tensor<4>,
+        gamma: Tensor<1>,
+        beta: Tensor<1>,
+        groups: usize,
+        scale_shift: Option<Tensor<2>>,
+    ) -> Tensor<4> {
+        let [b, c, _, _] = x.dims();
+        let y = group_norm(x, gamma, beta, groups);
+        let y = match scale_shift {
+            None => y,
+            Some(modulation) => {
+                let modulation = modulation.reshape([b, 2 * c, 1, 1]);
+                y * (modulation.clone().narrow(1, 0, c) + 1.0) + modulation.narrow(1, c, c)
+            }
+        };
+        activation::silu(y)
+    }
+
+    /// As [`super::halve`].
+    pub fn halve(x: Tensor<4>) -> Tensor<4> {
+        module::avg_pool2d(x, AvgPoolOptions::new([2, 2]))
+    }
+
+    /// As [`super::double`].
+    pub fn double(x: Tensor<4>) -> Tensor<4> {
+        let [_, _, h, w] = x.dims();
+        module::interpolate(x, InterpolateOptions::new(InterpolateMode::Nearest).with_output_size([2 * h, 2 * w]))
+    }
 }

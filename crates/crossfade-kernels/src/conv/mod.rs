@@ -1,0 +1,286 @@
+//! Convolution of pictures in planes (NCHW): forward, and backward by input, by weights and by bias.
+//!
+//! The algorithm follows from channels, picture, kernel and stride alone, and the order of every sum is fixed, so a
+//! picture's result has the same bits in any batch and on any number of threads.
+mod direct;
+mod layout;
+mod winograd;
+
+use crate::simd::Isa;
+use rayon::prelude::*;
+
+/// Sizes of a convolution with a square kernel and zeros around the picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConvShape {
+    /// Pictures in the batch.
+    pub n: usize,
+    /// Channels of the input.
+    pub ci: usize,
+    /// Channels of the output.
+    pub co: usize,
+    /// Height of the input.
+    pub h: usize,
+    /// Width of the input.
+    pub w: usize,
+    /// Height and width of the kernel.
+    pub kernel: usize,
+    /// Step between outputs, in pixels of the input.
+    pub stride: usize,
+    /// Zeros added on each side.
+    pub padding: usize,
+}
+
+impl ConvShape {
+    /// Height of the output.
+    pub fn out_h(&self) -> usize {
+        (self.h + 2 * self.padding - self.kernel) / self.stride + 1
+    }
+
+    /// Width of the output.
+    pub fn out_w(&self) -> usize {
+        (self.w + 2 * self.padding - self.kernel) / self.stride + 1
+    }
+
+    /// Floats of the input.
+    pub fn x_len(&self) -> usize {
+        self.n * self.ci * self.h * self.w
+    }
+
+    /// Floats of the output.
+    pub fn y_len(&self) -> usize {
+        self.n * self.co * self.out_h() * self.out_w()
+    }
+
+    /// Floats of the weights.
+    pub fn weight_len(&self) -> usize {
+        self.co * self.ci * self.taps()
+    }
+
+    /// Multiplications and additions of the direct method, each counted as one operation.
+    pub fn flops(&self) -> f64 {
+        2.0 * self.y_len() as f64 * (self.ci * self.taps()) as f64
+    }
+
+    fn taps(&self) -> usize {
+        self.kernel * self.kernel
+    }
+
+    /// The convolution of dy with rotated, transposed weights that gives dx; only for stride 1 and padding < kernel.
+    fn transposed(&self) -> Self {
+        Self {
+            ci: self.co,
+            co: self.ci,
+            h: self.out_h(),
+            w: self.out_w(),
+            padding: self.kernel - 1 - self.padding,
+            ..*self
+        }
+    }
+
+    fn check(&self) {
+        let sizes = [self.ci, self.co, self.h, self.w, self.kernel, self.stride];
+        assert!(sizes.iter().all(|&size| size > 0), "a convolution with a size of zero: {self:?}");
+        let fits = |size: usize| size + 2 * self.padding >= self.kernel;
+        assert!(fits(self.h) && fits(self.w), "the kernel is larger than the padded picture: {self:?}");
+        assert!(self.padding < self.kernel, "padding beyond the kernel's reach: {self:?}");
+    }
+}
+
+/// How a convolution is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// F(4x4, 3x3): a quarter of the multiplications, for 3x3 kernels at stride 1.
+    Winograd,
+    /// A matrix product over the kernel's window, without forming the window's matrix.
+    Direct,
+}
+
+impl Algorithm {
+    /// The faster one for `shape`, whatever its batch.
+    pub fn choose(shape: &ConvShape) -> Self {
+        // Below 16 channels on either side the transforms cost more than they save.
+        let winograd = Self::winograd_fits(shape) && shape.ci >= 16 && shape.co >= 16;
+        if winograd { Self::Winograd } else { Self::Direct }
+    }
+
+    fn winograd_fits(shape: &ConvShape) -> bool {
+        shape.kernel == 3 && shape.stride == 1
+    }
+}
+
+/// A way to compute: instruction set and algorithm. The functions of this module choose both; tests and measurements
+/// may want others.
+#[derive(Clone, Copy, Debug)]
+pub struct Method {
+    isa: Isa,
+    algorithm: Algorithm,
+}
+
+impl Method {
+    /// The best for `shape` on this processor.
+    pub fn choose(shape: &ConvShape) -> Self {
+        Self { isa: Isa::detect(), algorithm: Algorithm::choose(shape) }
+    }
+
+    /// This one; `None` if `algorithm` cannot compute `shape`.
+    pub fn new(isa: Isa, algorithm: Algorithm, shape: &ConvShape) -> Option<Self> {
+        let fits = algorithm == Algorithm::Direct || Algorithm::winograd_fits(shape);
+        fits.then_some(Self { isa, algorithm })
+    }
+
+    /// [`forward`] by this method.
+    pub fn forward(self, x: &[f32], weight: &[f32], bias: Option<&[f32]>, shape: &ConvShape, out: &mut [f32]) {
+        shape.check();
+        check_len("weights", weight, shape.weight_len());
+        check_forward(x, bias, shape, out);
+        match self.algorithm {
+            Algorithm::Winograd => {
+                let u = winograd::Filters::forward(self.isa, weight, shape);
+                winograd::convolve(self.isa, x, &u, bias, shape, out);
+            }
+            Algorithm::Direct => {
+                let packed = direct::Filters::forward(self.isa, weight, shape);
+                direct::convolve(self.isa, x, &packed, bias, shape, out);
+            }
+        }
+    }
+
+    /// [`backward_input`] by this method.
+    pub fn backward_input(self, dy: &[f32], weight: &[f32], shape: &ConvShape, dx: &mut [f32]) {
+        shape.check();
+        check_len("weights", weight, shape.weight_len());
+        check_len("output gradient", dy, shape.y_len());
+        check_len("input gradient", dx, shape.x_len());
+        match self.algorithm {
+            Algorithm::Winograd => {
+                let u = winograd::Filters::backward(self.isa, weight, shape);
+                winograd::convolve(self.isa, dy, &u, None, &shape.transposed(), dx);
+            }
+            Algorithm::Direct if shape.stride == 1 => {
+                let packed = direct::Filters::rotated(self.isa, weight, shape);
+                direct::convolve(self.isa, dy, &packed, None, &shape.transposed(), dx);
+            }
+            Algorithm::Direct => direct::backward_input(self.isa, dy, weight, shape, dx),
+        }
+    }
+
+    /// [`backward_weight`] by this method.
+    pub fn backward_weight(self, x: &[f32], dy: &[f32], shape: &ConvShape, dw: &mut [f32], db: Option<&mut [f32]>) {
+        shape.check();
+        check_len("input", x, shape.x_len());
+        check_len("output gradient", dy, shape.y_len());
+        check_len("weight gradient", dw, shape.weight_len());
+        if let Some(db) = db {
+            check_len("bias gradient", db, shape.co);
+            bias_gradient(dy, shape, db);
+        }
+        match self.algorithm {
+            Algorithm::Winograd => winograd::backward_weight(self.isa, x, dy, shape, dw),
+            Algorithm::Direct => direct::backward_weight(self.isa, x, dy, shape, dw),
+        }
+    }
+}
+
+/// out = x ∗ weight + bias.
+///
+/// # Shapes
+/// `x` [n, ci, h, w], `weight` [co, ci, kernel, kernel], `bias` [co], `out` [n, co, out_h, out_w].
+pub fn forward(x: &[f32], weight: &[f32], bias: Option<&[f32]>, shape: &ConvShape, out: &mut [f32]) {
+    Method::choose(shape).forward(x, weight, bias, shape, out);
+}
+
+/// The gradient by the input.
+///
+/// # Shapes
+/// `dy` [n, co, out_h, out_w], `weight` [co, ci, kernel, kernel], `dx` [n, ci, h, w].
+pub fn backward_input(dy: &[f32], weight: &[f32], shape: &ConvShape, dx: &mut [f32]) {
+    Method::choose(shape).backward_input(dy, weight, shape, dx);
+}
+
+/// The gradients by weights and bias.
+///
+/// # Shapes
+/// `x` [n, ci, h, w], `dy` [n, co, out_h, out_w], `dw` [co, ci, kernel, kernel], `db` [co].
+pub fn backward_weight(x: &[f32], dy: &[f32], shape: &ConvShape, dw: &mut [f32], db: Option<&mut [f32]>) {
+    Method::choose(shape).backward_weight(x, dy, shape, dw, db);
+}
+
+/// Weights brought once into the form [`forward`] computes with, for networks that no longer change.
+pub struct Prepared {
+    shape: ConvShape,
+    isa: Isa,
+    filters: Filters,
+}
+
+enum Filters {
+    Winograd(winograd::Filters),
+    Direct(direct::Filters),
+}
+
+impl Prepared {
+    /// Prepares for pictures of `shape`, in batches of any size.
+    ///
+    /// # Shapes
+    /// `weight` [co, ci, kernel, kernel].
+    pub fn new(weight: &[f32], shape: &ConvShape) -> Self {
+        shape.check();
+        check_len("weights", weight, shape.weight_len());
+        let Method { isa, algorithm } = Method::choose(shape);
+        let filters = match algorithm {
+            Algorithm::Winograd => Filters::Winograd(winograd::Filters::forward(isa, weight, shape)),
+            Algorithm::Direct => Filters::Direct(direct::Filters::forward(isa, weight, shape)),
+        };
+        Self { shape: *shape, isa, filters }
+    }
+
+    /// The same bits as [`forward`] for `n` pictures.
+    ///
+    /// # Shapes
+    /// `x` [n, ci, h, w], `bias` [co], `out` [n, co, out_h, out_w].
+    pub fn forward(&self, x: &[f32], bias: Option<&[f32]>, n: usize, out: &mut [f32]) {
+        let shape = ConvShape { n, ..self.shape };
+        check_forward(x, bias, &shape, out);
+        match &self.filters {
+            Filters::Winograd(u) => winograd::convolve(self.isa, x, u, bias, &shape, out),
+            Filters::Direct(packed) => direct::convolve(self.isa, x, packed, bias, &shape, out),
+        }
+    }
+
+    /// Sizes it was prepared for.
+    pub fn shape(&self) -> &ConvShape {
+        &self.shape
+    }
+}
+
+fn check_len(what: &str, slice: &[f32], len: usize) {
+    assert!(slice.len() == len, "{what} of a convolution: {} floats, not {len}", slice.len());
+}
+
+fn check_forward(x: &[f32], bias: Option<&[f32]>, shape: &ConvShape, out: &[f32]) {
+    check_len("input", x, shape.x_len());
+    check_len("output", out, shape.y_len());
+    if let Some(bias) = bias {
+        check_len("bias", bias, shape.co);
+    }
+}
+
+/// Independent sums within a plane, so that additions need not wait for each other.
+const SUMS: usize = 16;
+
+/// Σ dy over pictures and pixels: planes in f32 lanes, pictures in order in f64.
+fn bias_gradient(dy: &[f32], shape: &ConvShape, db: &mut [f32]) {
+    let plane = shape.out_h() * shape.out_w();
+    db.par_iter_mut().with_min_len(8).enumerate().for_each(|(o, db)| {
+        let planes = (0..shape.n).map(|n| &dy[(n * shape.co + o) * plane..][..plane]);
+        *db = planes.map(plane_sum).sum::<f64>() as f32;
+    });
+}
+
+fn plane_sum(plane: &[f32]) -> f64 {
+    let mut sums = [0.0f32; SUMS];
+    let (blocks, rest) = plane.as_chunks::<SUMS>();
+    for block in blocks {
+        sums.iter_mut().zip(block).for_each(|(sum, x)| *sum += x);
+    }
+    sums.iter().chain(rest).map(|&x| f64::from(x)).sum()
+}

@@ -1,0 +1,175 @@
+//! Functions of single elements: SiLU both ways, and sums.
+use crate::CHUNK;
+use crate::lanes::{Kernel, Level, Simd, map, map2, update};
+use rayon::prelude::*;
+
+/// out = x·σ(x).
+///
+/// # Shapes
+/// `x`, `out` `[n]`.
+pub fn silu(x: &[f32], out: &mut [f32]) {
+    assert_eq!(x.len(), out.len());
+    let level = Level::best();
+    out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(out, x)| level.run(Silu { x, out }));
+}
+
+/// dx = dy·σ(x)(1 + x(1 − σ(x))).
+///
+/// # Shapes
+/// `x`, `dy`, `dx` `[n]`.
+pub fn silu_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
+    assert!(x.len() == dx.len() && dy.len() == dx.len());
+    let level = Level::best();
+    let parts = dx.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).zip(dy.par_chunks(CHUNK));
+    parts.for_each(|((dx, x), dy)| level.run(SiluBackward { x, dy, dx }));
+}
+
+/// sum ← sum + x.
+///
+/// # Shapes
+/// `sum`, `x` `[n]`.
+pub fn add_to(sum: &mut [f32], x: &[f32]) {
+    assert_eq!(x.len(), sum.len());
+    let level = Level::best();
+    sum.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(sum, x)| level.run(AddTo { sum, x }));
+}
+
+/// out = a + b.
+///
+/// # Shapes
+/// `a`, `b`, `out` `[n]`.
+pub fn add(a: &[f32], b: &[f32], out: &mut [f32]) {
+    assert!(a.len() == out.len() && b.len() == out.len());
+    let level = Level::best();
+    let parts = out.par_chunks_mut(CHUNK).zip(a.par_chunks(CHUNK)).zip(b.par_chunks(CHUNK));
+    parts.for_each(|((out, a), b)| level.run(Add { a, b, out }));
+}
+
+struct Silu<'a> {
+    x: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Kernel for Silu<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        map(
+            s,
+            self.x,
+            self.out,
+            #[inline(always)]
+            |x| s.mul(x, s.sigmoid(x)),
+        );
+    }
+}
+
+struct SiluBackward<'a> {
+    x: &'a [f32],
+    dy: &'a [f32],
+    dx: &'a mut [f32],
+}
+
+impl Kernel for SiluBackward<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        map2(
+            s,
+            self.x,
+            self.dy,
+            self.dx,
+            #[inline(always)]
+            |x, dy| s.mul(dy, s.silu_slope(x)),
+        );
+    }
+}
+
+struct AddTo<'a> {
+    sum: &'a mut [f32],
+    x: &'a [f32],
+}
+
+impl Kernel for AddTo<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        update(
+            s,
+            self.sum,
+            self.x,
+            #[inline(always)]
+            |a, b| s.add(a, b),
+        );
+    }
+}
+
+struct Add<'a> {
+    a: &'a [f32],
+    b: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Kernel for Add<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        map2(
+            s,
+            self.a,
+            self.b,
+            self.out,
+            #[inline(always)]
+            |a, b| s.add(a, b),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, numbers};
+
+    #[test]
+    fn silu_and_its_slope() {
+        for count in [0, 1, 15, 16, 1000, CHUNK + 7] {
+            let x: Vec<f32> = numbers(1, count).iter().map(|x| 20.0 * x).collect();
+            let dy = numbers(2, count);
+            let exact = |f: fn(f64, f64) -> f64| -> Vec<f64> {
+                x.iter().zip(&dy).map(|(&x, &dy)| f(f64::from(x), f64::from(dy))).collect()
+            };
+            for level in Level::all() {
+                let (mut y, mut dx) = (vec![9.0; count], vec![9.0; count]);
+                level.run(Silu { x: &x, out: &mut y });
+                level.run(SiluBackward { x: &x, dy: &dy, dx: &mut dx });
+                assert_close(&y, &exact(|x, _| x / (1.0 + (-x).exp())), 2e-7, "silu");
+                let slope = exact(|x, dy| {
+                    let g = 1.0 / (1.0 + (-x).exp());
+                    dy * g * (1.0 + x * (1.0 - g))
+                });
+                assert_close(&dx, &slope, 5e-7, "its gradient");
+            }
+        }
+    }
+
+    #[test]
+    fn extreme_arguments_stay_finite() {
+        let x = [1e30, -1e30, 200.0, -200.0, 0.0];
+        let mut y = [9.0; 5];
+        silu(&x, &mut y);
+        assert_eq!((y[0], y[2], y[4]), (1e30, 200.0, 0.0));
+        assert!(y[1].abs() < 1e-7 && y[3].abs() < 1e-30, "{y:?}");
+        let mut dx = [9.0; 5];
+        silu_backward(&x, &[1.0; 5], &mut dx);
+        assert!(dx[0] == 1.0 && dx[1].abs() < 1e-7 && dx[4] == 0.5, "{dx:?}");
+    }
+
+    #[test]
+    fn sums() {
+        let (a, b) = (numbers(1, CHUNK + 5), numbers(2, CHUNK + 5));
+        let (mut out, mut sum) = (vec![9.0; a.len()], a.clone());
+        add(&a, &b, &mut out);
+        add_to(&mut sum, &b);
+        assert!(out == sum && out.iter().zip(&a).zip(&b).all(|((o, a), b)| *o == a + b));
+    }
+}

@@ -1,0 +1,282 @@
+//! The two products that all convolutions come down to, computed in a tile of registers.
+//!
+//! Vectors run over the columns of B and C, which are cut into *panels* of at most [`PANEL`] vectors; elements of A are
+//! broadcast. Every element of C is one chain of multiply-adds in the order of k, whatever rows or columns are computed
+//! beside it: this is what makes results independent of the batch.
+use crate::simd::{Isa, Kernel, Simd};
+use std::time::Instant;
+
+/// Vectors in the widest panel.
+pub(crate) const PANEL: usize = 3;
+
+/// `count` consecutive vectors of columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Panel {
+    /// First vector.
+    pub(crate) start: usize,
+    /// Number of vectors, 1 to [`PANEL`].
+    pub(crate) count: usize,
+}
+
+/// Cuts `vectors` into as few panels as possible, of widths as equal as possible.
+pub(crate) fn panels(vectors: usize) -> impl Iterator<Item = Panel> + Clone {
+    let n = vectors.div_ceil(PANEL);
+    (0..n).map(move |i| {
+        let (start, end) = (i * vectors / n, (i + 1) * vectors / n);
+        Panel { start, count: end - start }
+    })
+}
+
+/// C[r][j] = init + Σ_run Σ_k A[r · lda + run · run_stride + k] · B[(run · k_len + k) · width + j], with
+/// init the old C or 0.
+///
+/// # Safety (contract of whoever runs it)
+/// `a` is valid for reads at all those offsets, `b` for `runs · k_len · width` floats, `c` for reads and writes of
+/// `width` floats at each `r · ldc`, where `width` is `vectors` times the lanes; rows of C do not overlap each other,
+/// A or B.
+pub(crate) struct RowProduct {
+    pub(crate) rows: usize,
+    pub(crate) vectors: usize,
+    pub(crate) a: *const f32,
+    pub(crate) lda: usize,
+    pub(crate) runs: usize,
+    pub(crate) run_stride: usize,
+    pub(crate) k_len: usize,
+    pub(crate) b: *const f32,
+    pub(crate) c: *mut f32,
+    pub(crate) ldc: usize,
+    pub(crate) accumulate: bool,
+}
+
+impl Kernel for RowProduct {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: the contract of the struct.
+        unsafe {
+            match self.vectors {
+                1 => self.panel::<S, 1>(),
+                2 => self.panel::<S, 2>(),
+                3 => self.panel::<S, 3>(),
+                n => unreachable!("a panel of {n} vectors"),
+            }
+        }
+    }
+}
+
+impl RowProduct {
+    #[inline(always)]
+    unsafe fn panel<S: Simd, const NV: usize>(&self) {
+        let mut r = 0;
+        // SAFETY: rows r.. of a tile are below `rows`.
+        unsafe {
+            if S::ROWS == 8 {
+                while self.rows - r >= 8 {
+                    self.tile::<S, 8, NV>(r);
+                    r += 8;
+                }
+            }
+            while self.rows - r >= 4 {
+                self.tile::<S, 4, NV>(r);
+                r += 4;
+            }
+            while self.rows - r >= 1 {
+                self.tile::<S, 1, NV>(r);
+                r += 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(&self, r0: usize) {
+        // SAFETY: the contract of the struct, for rows r0 .. r0 + MR.
+        unsafe {
+            let c = self.c.add(r0 * self.ldc);
+            let mut acc = [[S::zero(); NV]; MR];
+            if self.accumulate {
+                for (r, acc) in acc.iter_mut().enumerate() {
+                    for (j, acc) in acc.iter_mut().enumerate() {
+                        *acc = S::load(c.add(r * self.ldc + j * S::LANES));
+                    }
+                }
+            }
+            let mut b = self.b;
+            for run in 0..self.runs {
+                let a = self.a.add(r0 * self.lda + run * self.run_stride);
+                for k in 0..self.k_len {
+                    let mut row = [S::zero(); NV];
+                    for (j, row) in row.iter_mut().enumerate() {
+                        *row = S::load(b.add(j * S::LANES));
+                    }
+                    for (r, acc) in acc.iter_mut().enumerate() {
+                        let x = S::splat(*a.add(r * self.lda + k));
+                        for (acc, &row) in acc.iter_mut().zip(&row) {
+                            *acc = S::fma(x, row, *acc);
+                        }
+                    }
+                    b = b.add(NV * S::LANES);
+                }
+            }
+            for (r, acc) in acc.iter().enumerate() {
+                for (j, &acc) in acc.iter().enumerate() {
+                    S::store(c.add(r * self.ldc + j * S::LANES), acc);
+                }
+            }
+        }
+    }
+}
+
+/// C[i][j] (+)= Σ_run Σ_p A[run · a_run + p · lda + i] · B[run · b_run + p · ldb + j]: sums over pixels or tiles. The sum
+/// is complete before it is added to the old C.
+///
+/// # Safety (contract of whoever runs it)
+/// `a` is valid for reads at all those offsets for i < `rows`, `b` for `vectors` vectors at each of its own, `c` for
+/// reads and writes of `vectors` vectors at each `i · ldc`; rows of C do not overlap each other, A or B.
+pub(crate) struct PixelProduct {
+    pub(crate) rows: usize,
+    pub(crate) vectors: usize,
+    pub(crate) a: *const f32,
+    pub(crate) lda: usize,
+    pub(crate) a_run: usize,
+    pub(crate) b: *const f32,
+    pub(crate) ldb: usize,
+    pub(crate) b_run: usize,
+    pub(crate) runs: usize,
+    pub(crate) len: usize,
+    pub(crate) c: *mut f32,
+    pub(crate) ldc: usize,
+    pub(crate) accumulate: bool,
+}
+
+impl Kernel for PixelProduct {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: the contract of the struct.
+        unsafe {
+            match self.vectors {
+                1 => self.panel::<S, 1>(),
+                2 => self.panel::<S, 2>(),
+                3 => self.panel::<S, 3>(),
+                n => unreachable!("a panel of {n} vectors"),
+            }
+        }
+    }
+}
+
+impl PixelProduct {
+    #[inline(always)]
+    unsafe fn panel<S: Simd, const NV: usize>(&self) {
+        let mut i = 0;
+        // SAFETY: rows i.. of a tile are below `rows`.
+        unsafe {
+            if S::ROWS == 8 {
+                while self.rows - i >= 8 {
+                    self.tile::<S, 8, NV>(i);
+                    i += 8;
+                }
+            }
+            while self.rows - i >= 4 {
+                self.tile::<S, 4, NV>(i);
+                i += 4;
+            }
+            while self.rows - i >= 1 {
+                self.tile::<S, 1, NV>(i);
+                i += 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(&self, i0: usize) {
+        // SAFETY: the contract of the struct, for rows i0 .. i0 + MR.
+        unsafe {
+            let mut acc = [[S::zero(); NV]; MR];
+            for run in 0..self.runs {
+                let mut a = self.a.add(run * self.a_run + i0);
+                let mut b = self.b.add(run * self.b_run);
+                for _ in 0..self.len {
+                    let mut row = [S::zero(); NV];
+                    for (j, row) in row.iter_mut().enumerate() {
+                        *row = S::load(b.add(j * S::LANES));
+                    }
+                    for (i, acc) in acc.iter_mut().enumerate() {
+                        let x = S::splat(*a.add(i));
+                        for (acc, &row) in acc.iter_mut().zip(&row) {
+                            *acc = S::fma(x, row, *acc);
+                        }
+                    }
+                    a = a.wrapping_add(self.lda);
+                    b = b.wrapping_add(self.ldb);
+                }
+            }
+            for (i, acc) in acc.iter().enumerate() {
+                for (j, &acc) in acc.iter().enumerate() {
+                    let c = self.c.add((i0 + i) * self.ldc + j * S::LANES);
+                    S::store(c, if self.accumulate { S::add(S::load(c), acc) } else { acc });
+                }
+            }
+        }
+    }
+}
+
+/// Multiply-adds in registers only, to find how many a processor can do.
+struct Peak {
+    repeats: usize,
+}
+
+impl Kernel for Peak {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: arithmetic in registers, and a store to an array of LANES floats.
+        unsafe {
+            let x = S::splat(std::hint::black_box(0.5));
+            let mut acc = [S::splat(1.0); PEAK_CHAINS];
+            for _ in 0..self.repeats {
+                for acc in &mut acc {
+                    *acc = S::fma(*acc, x, x);
+                }
+            }
+            let mut out = [0.0f32; 16];
+            let mut sum = x;
+            for acc in acc {
+                sum = S::add(sum, acc);
+            }
+            S::store(out.as_mut_ptr(), sum);
+            std::hint::black_box(out);
+        }
+    }
+}
+
+/// Independent chains of multiply-adds: enough to hide their latency.
+const PEAK_CHAINS: usize = 12;
+
+/// Floating-point operations a second that the threads of the current pool reach at most, the best of some trials.
+pub fn fma_peak(isa: Isa) -> f64 {
+    let repeats = 1_000_000;
+    let threads = rayon::current_num_threads();
+    let flops = (2 * threads * repeats * PEAK_CHAINS * isa.lanes()) as f64;
+    let trial = || {
+        let start = Instant::now();
+        // SAFETY: `Peak` asks for nothing.
+        rayon::broadcast(|_| unsafe { isa.run(Peak { repeats }) });
+        flops / start.elapsed().as_secs_f64()
+    };
+    (0..20).map(|_| trial()).fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_cover_all_vectors_in_order() {
+        for vectors in 1..40 {
+            let mut next = 0;
+            for panel in panels(vectors) {
+                assert!(panel.start == next && (1..=PANEL).contains(&panel.count));
+                next += panel.count;
+            }
+            assert_eq!(next, vectors);
+        }
+        assert_eq!(panels(4).map(|p| p.count).collect::<Vec<_>>(), [2, 2]);
+    }
+}

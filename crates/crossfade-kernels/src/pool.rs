@@ -1,0 +1,100 @@
+//! Buffers that kernels compute in, kept from call to call: fresh pages from the system would cost more than the work.
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, PoisonError};
+
+/// A cache line, for its alignment.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([f32; LINE]);
+
+const LINE: usize = 16;
+
+static POOL: Mutex<Vec<Vec<Line>>> = Mutex::new(Vec::new());
+
+/// A buffer of floats on loan, aligned to 64 bytes. What it holds at first is left over from its last use.
+pub(crate) struct Workspace {
+    lines: Vec<Line>,
+    len: usize,
+}
+
+impl Workspace {
+    /// Borrows `len` floats; allocates only while the pool has no buffer that large.
+    pub(crate) fn take(len: usize) -> Self {
+        let count = len.div_ceil(LINE);
+        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |(_, b): &(usize, &Vec<Line>)| b.len() >= count;
+        let best = pool.iter().enumerate().filter(fits).min_by_key(|(_, b)| b.len()).map(|(i, _)| i);
+        // None fits: the largest gives way to a larger one, so that the number of buffers stays that of one call.
+        let largest = || pool.iter().enumerate().max_by_key(|(_, b)| b.len()).map(|(i, _)| i);
+        let mut lines = best.or_else(largest).map(|i| pool.swap_remove(i)).unwrap_or_default();
+        drop(pool);
+        if lines.len() < count {
+            lines = vec![Line([0.0; LINE]); count];
+        }
+        Self { lines, len }
+    }
+}
+
+impl Deref for Workspace {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        // SAFETY: `lines` holds at least `len` initialised floats without gaps (repr(C), 64 bytes each).
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+    }
+}
+
+impl DerefMut for Workspace {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as in `deref`; the exclusive borrow of `self` covers `lines`.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        POOL.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.lines));
+    }
+}
+
+/// Gives the memory of all idle workspaces back.
+pub fn release_workspaces() {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
+/// A pointer into an array whose parts are written by several tasks.
+///
+/// Whoever makes one promises that the tasks it is handed to write disjoint elements and read none that another writes.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared(*mut f32);
+
+// SAFETY: the maker's promise above.
+unsafe impl Send for Shared {}
+// SAFETY: the maker's promise above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    pub(crate) fn new(slice: &mut [f32]) -> Self {
+        Self(slice.as_mut_ptr())
+    }
+
+    /// The pointer; a method, so that closures capture the whole value.
+    pub(crate) fn get(self) -> *mut f32 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_have_their_length_and_are_aligned() {
+        for len in [0, 1, 15, 16, 17, 1000] {
+            let (mut a, b) = (Workspace::take(len), Workspace::take(len));
+            a.fill(1.0);
+            assert!(a.len() == len && b.len() == len && a.as_ptr().addr() % 64 == 0);
+        }
+        release_workspaces();
+    }
+}

@@ -1,0 +1,75 @@
+//! Half and double size: sums over 2x2 squares and their repetition, each the other's gradient.
+use crate::CHUNK;
+use rayon::prelude::*;
+
+/// out = factor · (sum of the 2x2 square): the mean for ¼, the gradient of [`double`] for 1.
+///
+/// # Shapes
+/// `x` `[planes, h, w]` with even h and w, `out` `[planes, h/2, w/2]`.
+pub fn halve(x: &[f32], planes: usize, [h, w]: [usize; 2], factor: f32, out: &mut [f32]) {
+    assert!(h % 2 == 0 && w % 2 == 0, "an image of {h}x{w} has no half");
+    assert!(x.len() == planes * h * w && 4 * out.len() == x.len());
+    if out.is_empty() {
+        return;
+    }
+    let rows = (CHUNK / w).max(1);
+    out.par_chunks_mut(rows * w / 2).zip(x.par_chunks(rows * 2 * w)).for_each(|(out, x)| {
+        for (out, pair) in out.chunks_exact_mut(w / 2).zip(x.chunks_exact(2 * w)) {
+            let (above, below) = pair.split_at(w);
+            let squares = above.as_chunks::<2>().0.iter().zip(below.as_chunks::<2>().0);
+            for (out, (a, b)) in out.iter_mut().zip(squares) {
+                *out = factor * ((a[0] + a[1]) + (b[0] + b[1]));
+            }
+        }
+    });
+}
+
+/// Every pixel times `factor` as a 2x2 square: enlargement for 1, the gradient of the mean for ¼.
+///
+/// # Shapes
+/// `x` `[planes, h, w]`, `out` `[planes, 2h, 2w]`.
+pub fn double(x: &[f32], planes: usize, [h, w]: [usize; 2], factor: f32, out: &mut [f32]) {
+    assert!(x.len() == planes * h * w && out.len() == 4 * x.len());
+    if out.is_empty() {
+        return;
+    }
+    let rows = (CHUNK / w).max(1);
+    out.par_chunks_mut(rows * 4 * w).zip(x.par_chunks(rows * w)).for_each(|(out, x)| {
+        for (pair, x) in out.chunks_exact_mut(4 * w).zip(x.chunks_exact(w)) {
+            let (above, below) = pair.split_at_mut(2 * w);
+            for (two, x) in above.as_chunks_mut::<2>().0.iter_mut().zip(x) {
+                *two = [factor * x; 2];
+            }
+            below.copy_from_slice(above);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::numbers;
+
+    #[test]
+    fn squares_are_averaged_and_repeated() {
+        for (planes, h, w) in [(1, 2, 2), (3, 6, 10), (50, 32, 32), (2, 4, 40_000)] {
+            let x = numbers(1, planes * h * w);
+            let mut small = vec![9.0; x.len() / 4];
+            halve(&x, planes, [h, w], 0.25, &mut small);
+            for (i, got) in small.iter().enumerate() {
+                let (plane, y, column) = (i / (h * w / 4), i / (w / 2) % (h / 2), i % (w / 2));
+                let at = |dy, dx| x[plane * h * w + (2 * y + dy) * w + 2 * column + dx];
+                assert_eq!(*got, 0.25 * ((at(0, 0) + at(0, 1)) + (at(1, 0) + at(1, 1))));
+            }
+            let mut back = vec![9.0; x.len()];
+            double(&small, planes, [h / 2, w / 2], 1.0, &mut back);
+            let mut again = vec![9.0; small.len()];
+            halve(&back, planes, [h, w], 0.25, &mut again);
+            assert_eq!(small, again);
+            assert!(back.iter().enumerate().all(|(i, v)| {
+                let (plane, y, column) = (i / (h * w), i / w % h, i % w);
+                *v == small[(plane * (h / 2) + y / 2) * (w / 2) + column / 2]
+            }));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The fast operations of the CPU against the engine's own: results and all gradients.
+#![allow(clippy::unwrap_used)]
+use crossfade::engine::{Device, Tensor, from_host, to_host};
+use crossfade::nn::attention::{composed_self_attention, self_attention};
+use crossfade::nn::layers::{self, composed};
+use crossfade::rng::{Purpose, Stream};
+
+fn normals(seed: u64, count: usize) -> Vec<f32> {
+    let mut values = vec![0.0; count];
+    Stream::new(seed, 0, 0, Purpose::Noise).fill_normal(&mut values);
+    values
+}
+
+fn random<const D: usize>(seed: u64, shape: [usize; D], scale: f32) -> Tensor<D> {
+    let values: Vec<f32> = normals(seed, shape.iter().product()).iter().map(|v| scale * v).collect();
+    from_host(&values, shape, &Device::flex().autodiff()).require_grad()
+}
+
+/// The result of `f` and, one after the other, the gradients of a weighted sum of it.
+fn run<const D: usize>(y: Tensor<D>, inputs: &[&dyn Fn(&Grads) -> Vec<f32>]) -> Vec<Vec<f32>> {
+    let weights = from_host(&normals(99, y.dims().iter().product()), y.dims(), &Device::flex());
+    let mut results = vec![to_host(y.clone())];
+    let grads = (y * weights).sum().backward();
+    results.extend(inputs.iter().map(|input| input(&grads)));
+    results
+}
+
+type Grads = burn::tensor::Gradients;
+
+fn gradient<const D: usize>(x: &Tensor<D>) -> impl Fn(&Grads) -> Vec<f32> + '_ {
+    |grads| to_host(x.grad(grads).unwrap())
+}
+
+fn assert_equal(what: &str, fast: &[Vec<f32>], own: &[Vec<f32>], limit: f64) {
+    for (i, (fast, own)) in fast.iter().zip(own).enumerate() {
+        assert_eq!(fast.len(), own.len());
+        let square = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
+            fast.iter().zip(own).map(|(&a, &b)| f(f64::from(a), f64::from(b)).powi(2)).sum::<f64>().sqrt()
+        };
+        let (error, size) = (square(&|a, b| a - b), square(&|_, b| b));
+        assert!(error <= limit * size, "{what}, result {i}: relative difference {:.2e}", error / size);
+    }
+}
+
+#[test]
+fn convolutions() {
+    for (b, cin, cout, h, w, kernel) in
+        [(2, 3, 8, 9, 7, 3), (1, 32, 48, 16, 16, 3), (3, 20, 33, 8, 10, 3), (2, 24, 16, 8, 8, 1), (2, 1, 1, 4, 4, 1)]
+    {
+        let x = random(1, [b, cin, h, w], 1.0);
+        let weight = random(2, [cout, cin, kernel, kernel], 0.1);
+        let bias = random(3, [cout], 1.0);
+        let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 3] = [&gradient(&x), &gradient(&weight), &gradient(&bias)];
+        let call = |f: fn(Tensor<4>, Tensor<4>, Tensor<1>, usize, usize) -> Tensor<4>| {
+            run(f(x.clone(), weight.clone(), bias.clone(), 1, kernel / 2), &inputs)
+        };
+        assert_equal(&format!("{:?} {kernel}", x.dims()), &call(layers::conv2d), &call(composed::conv2d), 1e-5);
+    }
+}
+
+#[test]
+fn group_norms() {
+    for (b, c, h, w, groups) in [(2, 8, 5, 7, 2), (3, 64, 8, 8, 16), (1, 32, 16, 16, 8)] {
+        let x = random(1, [b, c, h, w], 2.0);
+        let (gamma, beta) = (random(2, [c], 1.0), random(3, [c], 1.0));
+        let modulation = random(4, [b, 2 * c], 0.5);
+        let plain: [&dyn Fn(&Grads) -> Vec<f32>; 3] = [&gradient(&x), &gradient(&gamma), &gradient(&beta)];
+        let (x1, g1, b1) = (|| x.clone(), || gamma.clone(), || beta.clone());
+        let fast = run(layers::group_norm(x1(), g1(), b1(), groups), &plain);
+        let own = run(composed::group_norm(x1(), g1(), b1(), groups), &plain);
+        assert_equal("norm", &fast, &own, 2e-6);
+        let fast = run(layers::group_norm_silu(x1(), g1(), b1(), groups, None), &plain);
+        let own = run(composed::group_norm_silu(x1(), g1(), b1(), groups, None), &plain);
+        assert_equal("norm and SiLU", &fast, &own, 2e-6);
+        let all = [plain[0], plain[1], plain[2], &gradient(&modulation)];
+        let fast = run(layers::group_norm_silu(x1(), g1(), b1(), groups, Some(modulation.clone())), &all);
+        let own = run(composed::group_norm_silu(x1(), g1(), b1(), groups, Some(modulation.clone())), &all);
+        assert_equal("modulated norm and SiLU", &fast, &own, 2e-6);
+    }
+}
+
+#[test]
+fn attention() {
+    for (b, heads, d, h, w) in [(2, 2, 8, 4, 6), (1, 1, 64, 16, 16), (3, 2, 16, 3, 3)] {
+        let qkv = random(1, [b, 3 * heads * d, h, w], 1.0);
+        let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 1] = [&gradient(&qkv)];
+        let fast = run(self_attention(qkv.clone(), heads), &inputs);
+        let own = run(composed_self_attention(qkv.clone(), heads), &inputs);
+        assert_equal("attention", &fast, &own, 2e-6);
+    }
+}
+
+#[test]
+fn sizes_and_silu() {
+    for shape in [[2, 3, 4, 6], [1, 8, 16, 16]] {
+        let x = random(1, shape, 3.0);
+        let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 1] = [&gradient(&x)];
+        let pairs: [(&str, fn(Tensor<4>) -> Tensor<4>, fn(Tensor<4>) -> Tensor<4>); 3] = [
+            ("halve", layers::halve, composed::halve),
+            ("double", layers::double, composed::double),
+            ("silu", layers::silu, burn::tensor::activation::silu),
+        ];
+        for (name, fast, own) in pairs {
+            assert_equal(name, &run(fast(x.clone()), &inputs), &run(own(x.clone()), &inputs), 1e-6);
+        }
+    }
+}
+
+/// Constants keep nothing and get nothing; what depends on a parameter does.
+#[test]
+fn only_tracked_inputs_get_gradients() {
+    let plain = |seed, shape: [usize; 4]| from_host(&normals(seed, shape.iter().product()), shape, &Device::flex());
+    let weight = random(2, [4, 3, 3, 3], 0.1);
+    let bias = from_host(&[0.0; 4], [4], &Device::flex());
+    let x = plain(1, [2, 3, 6, 6]);
+    let y = layers::silu(layers::conv2d(x.clone(), weight.clone(), bias.clone(), 1, 1));
+    let y = layers::group_norm(y, from_host(&[1.0; 4], [4], &Device::flex()), bias.clone(), 2);
+    let w = plain(5, [2, 4, 6, 6]);
+    let grads = (y * w.clone()).sum().backward();
+    let y = layers::silu(composed::conv2d(x, weight.clone(), bias.clone(), 1, 1));
+    let y = composed::group_norm(y, from_host(&[1.0; 4], [4], &Device::flex()), bias, 2);
+    let own = (y * w).sum().backward();
+    let (fast, own) = (to_host(weight.grad(&grads).unwrap()), to_host(weight.grad(&own).unwrap()));
+    assert_equal("weights", &[fast], &[own], 1e-5);
+}
