@@ -233,8 +233,9 @@ fn conversion_round_trips_and_is_reproducible() {
     assert_eq!(file.tensor("w").unwrap().shape(), [2, 3]);
     let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
     assert_eq!(header.offset_keys(), ["b", "w"]);
+    // Nine notes, the format and the checksum.
     let notes = header.metadata().clone().unwrap();
-    assert_eq!((notes["format"].as_str(), notes["key3"].as_str(), notes.len()), ("pt", "value 3", 10));
+    assert_eq!((notes["format"].as_str(), notes["key3"].as_str(), notes.len()), ("pt", "value 3", 11));
 
     // from the converted file, and once more over an existing one: the same bytes
     let again = dir.path().join("b.safetensors");
