@@ -90,8 +90,8 @@ fn draw(config: &RunConfig, checkpoint: &Checkpoint, dir: &RunDir, context: &Con
     let mut way: Vec<[Image; 2]> = vec![];
     for steps in [5, 10] {
         for (sampler, grid, name) in [
-            (Sampler::Alg2, GridKind::UniformT, "the paper's Alg. 2"),
-            (Sampler::Ab2, GridKind::UniformSqrt, "second-order solver (ab2)"),
+            (Sampler::Alg2, GridKind::UniformT, "The paper's Alg. 2"),
+            (Sampler::Ab2, GridKind::UniformSqrt, "Second-order solver (ab2)"),
         ] {
             let how =
                 SampleConfig { sampler, steps, grid: Grid { kind: grid, final_t: None }, ..config.sample.clone() };
