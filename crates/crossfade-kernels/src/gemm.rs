@@ -1,34 +1,31 @@
 //! The two products that all convolutions come down to, computed in a tile of registers.
 //!
-//! Vectors run over the columns of B and C, which are cut into *panels* of at most [`PANEL`] vectors; elements of A are
-//! broadcast. Every element of C is one chain of multiply-adds in the order of k, whatever rows or columns are computed
-//! beside it: this is what makes results independent of the batch.
+//! Vectors run over the columns of B and C, which are cut into *panels* of a few vectors; elements of A are
+//! broadcast. Every element of C is one chain of multiply-adds in the order of k, added to the old C when complete,
+//! whatever rows or columns are computed beside it: this is what makes results independent of the batch.
 use crate::simd::{Isa, Kernel, Simd};
 use std::time::Instant;
-
-/// Vectors in the widest panel.
-pub(crate) const PANEL: usize = 3;
 
 /// `count` consecutive vectors of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Panel {
     /// First vector.
     pub(crate) start: usize,
-    /// Number of vectors, 1 to [`PANEL`].
+    /// Number of vectors, 1 to [`Isa::panel`].
     pub(crate) count: usize,
 }
 
-/// Cuts `vectors` into as few panels as possible, of widths as equal as possible.
-pub(crate) fn panels(vectors: usize) -> impl Iterator<Item = Panel> + Clone {
-    let n = vectors.div_ceil(PANEL);
+/// Cuts `columns` into as few panels as possible, of widths as equal as possible.
+pub(crate) fn panels(isa: Isa, columns: usize) -> impl Iterator<Item = Panel> + Clone {
+    let vectors = columns.div_ceil(isa.lanes());
+    let n = vectors.div_ceil(isa.panel());
     (0..n).map(move |i| {
         let (start, end) = (i * vectors / n, (i + 1) * vectors / n);
         Panel { start, count: end - start }
     })
 }
 
-/// C[r][j] = init + Σ_run Σ_k A[r · lda + run · run_stride + k] · B[(run · k_len + k) · width + j], with
-/// init the old C or 0.
+/// C[r][j] (+)= Σ_run Σ_k A[r · lda + run · run_stride + k] · B[(run · k_len + k) · width + j].
 ///
 /// # Safety (contract of whoever runs it)
 /// `a` is valid for reads at all those offsets, `b` for `runs · k_len · width` floats, `c` for reads and writes of
@@ -56,7 +53,7 @@ impl Kernel for RowProduct {
             match self.vectors {
                 1 => self.panel::<S, 1>(),
                 2 => self.panel::<S, 2>(),
-                3 => self.panel::<S, 3>(),
+                3 if S::PANEL == 3 => self.panel::<S, 3>(),
                 n => unreachable!("a panel of {n} vectors"),
             }
         }
@@ -69,19 +66,24 @@ impl RowProduct {
         let mut r = 0;
         // SAFETY: rows r.. of a tile are below `rows`.
         unsafe {
-            if S::ROWS == 8 {
-                while self.rows - r >= 8 {
+            while self.rows - r >= S::ROWS {
+                if S::ROWS == 8 {
                     self.tile::<S, 8, NV>(r);
-                    r += 8;
+                } else {
+                    self.tile::<S, 6, NV>(r);
                 }
+                r += S::ROWS;
             }
-            while self.rows - r >= 4 {
+            if self.rows - r >= 4 {
                 self.tile::<S, 4, NV>(r);
                 r += 4;
             }
-            while self.rows - r >= 1 {
+            if self.rows - r >= 2 {
+                self.tile::<S, 2, NV>(r);
+                r += 2;
+            }
+            if self.rows - r >= 1 {
                 self.tile::<S, 1, NV>(r);
-                r += 1;
             }
         }
     }
@@ -90,15 +92,7 @@ impl RowProduct {
     unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(&self, r0: usize) {
         // SAFETY: the contract of the struct, for rows r0 .. r0 + MR.
         unsafe {
-            let c = self.c.add(r0 * self.ldc);
             let mut acc = [[S::zero(); NV]; MR];
-            if self.accumulate {
-                for (r, acc) in acc.iter_mut().enumerate() {
-                    for (j, acc) in acc.iter_mut().enumerate() {
-                        *acc = S::load(c.add(r * self.ldc + j * S::LANES));
-                    }
-                }
-            }
             let mut b = self.b;
             for run in 0..self.runs {
                 let a = self.a.add(r0 * self.lda + run * self.run_stride);
@@ -118,15 +112,15 @@ impl RowProduct {
             }
             for (r, acc) in acc.iter().enumerate() {
                 for (j, &acc) in acc.iter().enumerate() {
-                    S::store(c.add(r * self.ldc + j * S::LANES), acc);
+                    let c = self.c.add((r0 + r) * self.ldc + j * S::LANES);
+                    S::store(c, if self.accumulate { S::add(S::load(c), acc) } else { acc });
                 }
             }
         }
     }
 }
 
-/// C[i][j] (+)= Σ_run Σ_p A[run · a_run + p · lda + i] · B[run · b_run + p · ldb + j]: sums over pixels or tiles. The sum
-/// is complete before it is added to the old C.
+/// C[i][j] (+)= Σ_run Σ_p A[run · a_run + p · lda + i] · B[run · b_run + p · ldb + j]: sums over pixels or tiles.
 ///
 /// # Safety (contract of whoever runs it)
 /// `a` is valid for reads at all those offsets for i < `rows`, `b` for `vectors` vectors at each of its own, `c` for
@@ -155,7 +149,7 @@ impl Kernel for PixelProduct {
             match self.vectors {
                 1 => self.panel::<S, 1>(),
                 2 => self.panel::<S, 2>(),
-                3 => self.panel::<S, 3>(),
+                3 if S::PANEL == 3 => self.panel::<S, 3>(),
                 n => unreachable!("a panel of {n} vectors"),
             }
         }
@@ -168,19 +162,24 @@ impl PixelProduct {
         let mut i = 0;
         // SAFETY: rows i.. of a tile are below `rows`.
         unsafe {
-            if S::ROWS == 8 {
-                while self.rows - i >= 8 {
+            while self.rows - i >= S::ROWS {
+                if S::ROWS == 8 {
                     self.tile::<S, 8, NV>(i);
-                    i += 8;
+                } else {
+                    self.tile::<S, 6, NV>(i);
                 }
+                i += S::ROWS;
             }
-            while self.rows - i >= 4 {
+            if self.rows - i >= 4 {
                 self.tile::<S, 4, NV>(i);
                 i += 4;
             }
-            while self.rows - i >= 1 {
+            if self.rows - i >= 2 {
+                self.tile::<S, 2, NV>(i);
+                i += 2;
+            }
+            if self.rows - i >= 1 {
                 self.tile::<S, 1, NV>(i);
-                i += 1;
             }
         }
     }
@@ -268,15 +267,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn panels_cover_all_vectors_in_order() {
-        for vectors in 1..40 {
-            let mut next = 0;
-            for panel in panels(vectors) {
-                assert!(panel.start == next && (1..=PANEL).contains(&panel.count));
-                next += panel.count;
+    fn panels_cover_all_columns_in_order() {
+        for isa in Isa::available() {
+            for columns in 1..300 {
+                let mut next = 0;
+                for panel in panels(isa, columns) {
+                    assert!(panel.start == next && (1..=isa.panel()).contains(&panel.count));
+                    next += panel.count;
+                }
+                assert_eq!(next, columns.div_ceil(isa.lanes()));
             }
-            assert_eq!(next, vectors);
+            let counts = |vectors: usize| panels(isa, vectors * isa.lanes()).map(|p| p.count).collect::<Vec<_>>();
+            assert_eq!(counts(4), [2, 2]);
         }
-        assert_eq!(panels(4).map(|p| p.count).collect::<Vec<_>>(), [2, 2]);
     }
 }

@@ -10,7 +10,7 @@ pub const MAX_LANES: usize = 16;
 /// A set of instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// AVX-512F: 16 lanes.
+    /// AVX-512F and DQ: 16 lanes.
     Avx512,
     /// AVX2 and FMA: 8 lanes.
     Avx2,
@@ -33,7 +33,7 @@ impl Level {
     fn present(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => is_x86_feature_detected!("avx512f"),
+            Self::Avx512 => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq"),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
             #[cfg(not(target_arch = "x86_64"))]
@@ -300,7 +300,7 @@ mod x86 {
     use super::{Kernel, Simd};
     use std::arch::x86_64::*;
 
-    /// Proof that AVX-512F is there.
+    /// Proof that AVX-512F and DQ are there.
     #[derive(Clone, Copy)]
     pub struct Avx512(());
     /// Proof that AVX2 and FMA are there.
@@ -308,8 +308,8 @@ mod x86 {
     pub struct Avx2(());
 
     /// # Safety
-    /// The processor has AVX-512F.
-    #[target_feature(enable = "avx512f,avx2,fma")]
+    /// The processor has AVX-512F and DQ.
+    #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
     pub unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
         kernel.run(Avx512(()))
     }

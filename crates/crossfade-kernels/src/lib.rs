@@ -6,10 +6,13 @@
 pub mod adamw;
 pub mod attention;
 pub mod conv;
+pub mod dropout;
 pub mod elementwise;
 pub mod flush;
 mod gemm;
+pub mod join;
 mod lanes;
+pub mod linear;
 pub mod norm;
 mod pool;
 mod product;

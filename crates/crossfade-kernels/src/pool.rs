@@ -15,6 +15,7 @@ static POOL: Mutex<Vec<Vec<Line>>> = Mutex::new(Vec::new());
 pub(crate) struct Workspace {
     lines: Vec<Line>,
     len: usize,
+    kept: bool,
 }
 
 impl Workspace {
@@ -31,7 +32,13 @@ impl Workspace {
         if lines.len() < count {
             lines = vec![Line([0.0; LINE]); count];
         }
-        Self { lines, len }
+        Self { lines, len, kept: false }
+    }
+
+    /// The contents in memory of their own, no larger than needed, which never goes to the pool.
+    pub(crate) fn keep(self) -> Self {
+        let lines = self.lines[..self.len.div_ceil(LINE)].to_vec();
+        Self { lines, len: self.len, kept: true }
     }
 }
 
@@ -53,7 +60,9 @@ impl DerefMut for Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        POOL.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.lines));
+        if !self.kept {
+            POOL.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.lines));
+        }
     }
 }
 
@@ -94,6 +103,7 @@ mod tests {
             let (mut a, b) = (Workspace::take(len), Workspace::take(len));
             a.fill(1.0);
             assert!(a.len() == len && b.len() == len && a.as_ptr().addr() % 64 == 0);
+            assert_eq!(a.keep()[..], vec![1.0; len]);
         }
         release_workspaces();
     }

@@ -1,8 +1,11 @@
 //! The fast operations of the CPU against the engine's own: results and all gradients.
 #![allow(clippy::unwrap_used)]
 use crossfade::engine::{Device, Tensor, from_host, to_host};
+use crossfade::nn::DropoutKey;
 use crossfade::nn::attention::{composed_self_attention, self_attention};
-use crossfade::nn::layers::{self, composed};
+use crossfade::nn::dropout::dropout;
+use crossfade::nn::init::Place;
+use crossfade::nn::layers::{self, Conv, composed};
 use crossfade::rng::{Purpose, Stream};
 
 fn normals(seed: u64, count: usize) -> Vec<f32> {
@@ -104,6 +107,52 @@ fn sizes_and_silu() {
             assert_equal(name, &run(fast(x.clone()), &inputs), &run(own(x.clone()), &inputs), 1e-6);
         }
     }
+}
+
+#[test]
+fn dense_layers() {
+    for (b, cin, cout) in [(1, 64, 10), (5, 256, 77), (3, 9, 16)] {
+        let (x, weight, bias) = (random(1, [b, cin], 1.0), random(2, [cout, cin], 1.0), random(3, [cout], 1.0));
+        let all: [&dyn Fn(&Grads) -> Vec<f32>; 3] = [&gradient(&x), &gradient(&weight), &gradient(&bias)];
+        for bias in [Some(bias.clone()), None] {
+            let inputs = if bias.is_some() { &all[..] } else { &all[..2] };
+            let fast = run(layers::linear(x.clone(), weight.clone(), bias.clone()), inputs);
+            let own = run(composed::linear(x.clone(), weight.clone(), bias), inputs);
+            assert_equal("dense", &fast, &own, 2e-6);
+        }
+    }
+}
+
+#[test]
+fn channels_side_by_side() {
+    let (a, b) = (random(1, [3, 4, 2, 5], 1.0), random(2, [3, 1, 2, 5], 1.0));
+    let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 2] = [&gradient(&a), &gradient(&b)];
+    let fast = run(layers::concat(a.clone(), b.clone()), &inputs);
+    assert_eq!(fast, run(Tensor::cat(vec![a.clone(), b.clone()], 1), &inputs));
+}
+
+#[test]
+fn dropout_passes_gradients_where_it_passed_values() {
+    let x = random(1, [3, 5, 7, 9], 1.0);
+    let key = DropoutKey { seed: 1, step: 2, samples: vec![4, 5, 6] };
+    let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 1] = [&gradient(&x)];
+    let [y, dx] = run(dropout(x.clone(), 0.3, 7, &key), &inputs).try_into().unwrap();
+    let zeros = y.iter().filter(|&&v| v == 0.0).count();
+    assert!((200..400).contains(&zeros), "{zeros} of 945");
+    for ((y, dx), (x, w)) in y.iter().zip(&dx).zip(to_host(x.clone()).iter().zip(normals(99, 945))) {
+        assert!((y * w - dx * x).abs() < 1e-5 && (*y == 0.0) == (*dx == 0.0));
+    }
+}
+
+/// A convolution onto something is a sum, also for what it is added to.
+#[test]
+fn convolutions_onto_something() {
+    let device = Device::flex().autodiff();
+    let conv = Conv::new(&Place::root(3, &device), 6, 8, 3);
+    let (x, base) = (random(1, [2, 6, 8, 8], 1.0), random(2, [2, 8, 8, 8], 1.0));
+    let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 2] = [&gradient(&x), &gradient(&base)];
+    let fast = run(conv.forward_onto(base.clone(), x.clone()), &inputs);
+    assert_equal("onto", &fast, &run(conv.forward(x.clone()) + base.clone(), &inputs), 1e-6);
 }
 
 /// Constants keep nothing and get nothing; what depends on a parameter does.

@@ -4,6 +4,7 @@
 //! picture's result has the same bits in any batch and on any number of threads.
 mod direct;
 mod layout;
+mod spread;
 mod winograd;
 
 use crate::simd::Isa;
@@ -98,8 +99,8 @@ pub enum Algorithm {
 impl Algorithm {
     /// The faster one for `shape`, whatever its batch.
     pub fn choose(shape: &ConvShape) -> Self {
-        // Below 16 channels on either side the transforms cost more than they save.
-        let winograd = Self::winograd_fits(shape) && shape.ci >= 16 && shape.co >= 16;
+        // Below 8 channels on either side the transforms cost more than they save; small pictures gain too (measured).
+        let winograd = Self::winograd_fits(shape) && shape.ci >= 8 && shape.co >= 8;
         if winograd { Self::Winograd } else { Self::Direct }
     }
 
@@ -138,6 +139,10 @@ impl Method {
                 let u = winograd::Filters::forward(self.isa, weight, shape);
                 winograd::convolve(self.isa, x, &u, bias, shape, out);
             }
+            Algorithm::Direct if spread::pays(self.isa, shape) => {
+                let packed = spread::filters(self.isa, weight, shape);
+                spread::convolve(self.isa, x, &packed, bias, shape, out);
+            }
             Algorithm::Direct => {
                 let packed = direct::Filters::forward(self.isa, weight, shape);
                 direct::convolve(self.isa, x, &packed, bias, shape, out);
@@ -155,6 +160,10 @@ impl Method {
             Algorithm::Winograd => {
                 let u = winograd::Filters::backward(self.isa, weight, shape);
                 winograd::convolve(self.isa, dy, &u, None, &shape.transposed(), dx);
+            }
+            Algorithm::Direct if spread::pays(self.isa, &shape.transposed()) => {
+                let packed = spread::rotated_filters(self.isa, weight, shape);
+                spread::convolve(self.isa, dy, &packed, None, &shape.transposed(), dx);
             }
             Algorithm::Direct if shape.stride == 1 => {
                 let packed = direct::Filters::rotated(self.isa, weight, shape);
@@ -215,6 +224,7 @@ pub struct Prepared {
 enum Filters {
     Winograd(winograd::Filters),
     Direct(direct::Filters),
+    Spread(direct::Filters),
 }
 
 impl Prepared {
@@ -227,8 +237,11 @@ impl Prepared {
         check_len("weights", weight, shape.weight_len());
         let Method { isa, algorithm } = Method::choose(shape);
         let filters = match algorithm {
-            Algorithm::Winograd => Filters::Winograd(winograd::Filters::forward(isa, weight, shape)),
-            Algorithm::Direct => Filters::Direct(direct::Filters::forward(isa, weight, shape)),
+            Algorithm::Winograd => Filters::Winograd(winograd::Filters::forward(isa, weight, shape).keep()),
+            Algorithm::Direct if spread::pays(isa, shape) => {
+                Filters::Spread(spread::filters(isa, weight, shape).keep())
+            }
+            Algorithm::Direct => Filters::Direct(direct::Filters::forward(isa, weight, shape).keep()),
         };
         Self { shape: *shape, isa, filters }
     }
@@ -243,6 +256,7 @@ impl Prepared {
         match &self.filters {
             Filters::Winograd(u) => winograd::convolve(self.isa, x, u, bias, &shape, out),
             Filters::Direct(packed) => direct::convolve(self.isa, x, packed, bias, &shape, out),
+            Filters::Spread(packed) => spread::convolve(self.isa, x, packed, bias, &shape, out),
         }
     }
 

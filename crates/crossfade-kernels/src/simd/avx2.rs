@@ -17,7 +17,8 @@ pub(super) unsafe fn enter<K: Kernel>(kernel: K) {
 impl Simd for Avx2 {
     type V = __m256;
     const LANES: usize = 8;
-    const ROWS: usize = 4;
+    const ROWS: usize = 6;
+    const PANEL: usize = 2;
 
     #[inline(always)]
     unsafe fn zero() -> __m256 {

@@ -18,6 +18,7 @@ impl Simd for Avx512 {
     type V = __m512;
     const LANES: usize = 16;
     const ROWS: usize = 8;
+    const PANEL: usize = 3;
 
     #[inline(always)]
     unsafe fn zero() -> __m512 {

@@ -18,8 +18,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type V: Copy;
     /// Floats in a vector.
     const LANES: usize;
-    /// Rows of [`crate::gemm`]'s register tile: with three vectors a row they fill the register file.
+    /// Rows of [`crate::gemm`]'s register tile, 8 or 6.
     const ROWS: usize;
+    /// Vectors in each of these rows, up to 3. With the operands the tile fills the registers: one more and the compiler
+    /// moves them around, at half the speed.
+    const PANEL: usize;
 
     unsafe fn zero() -> Self::V;
     unsafe fn splat(x: f32) -> Self::V;
@@ -105,6 +108,17 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => avx2::Avx2::LANES,
             Level::Portable => portable::Portable::LANES,
+        }
+    }
+
+    /// Vectors in the widest panel of columns.
+    pub(crate) fn panel(self) -> usize {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => avx512::Avx512::PANEL,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => avx2::Avx2::PANEL,
+            Level::Portable => portable::Portable::PANEL,
         }
     }
 

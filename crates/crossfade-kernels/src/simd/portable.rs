@@ -12,7 +12,8 @@ fn map(a: [f32; 4], b: [f32; 4], f: impl Fn(f32, f32) -> f32) -> [f32; 4] {
 impl Simd for Portable {
     type V = [f32; 4];
     const LANES: usize = 4;
-    const ROWS: usize = 4;
+    const ROWS: usize = 6;
+    const PANEL: usize = 2;
 
     #[inline(always)]
     unsafe fn zero() -> [f32; 4] {

@@ -8,12 +8,13 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::{Flex, tensor::FloatTensor};
 use crossfade_kernels::conv::{self, ConvShape};
 use crossfade_kernels::norm::{self, NormGrads, NormTail};
-use crossfade_kernels::{attention, elementwise};
+use crossfade_kernels::{attention, elementwise, join, linear};
 use std::sync::Arc;
 
-use super::flex::{Dense, room, tensor};
+use super::flex::{Dense, Room};
 use super::ops::{
-    FusedOps, Maybe, attention_forward, attention_shape, conv_shape, doubled, halved, norm_forward, norm_shape,
+    DropMask, FusedOps, Maybe, attention_forward, attention_shape, conv_shape, doubled, dropped, halved, linear_shape,
+    norm_forward, norm_shape,
 };
 
 type Tracked<C> = FloatTensor<Autodiff<Flex, C>>;
@@ -22,7 +23,7 @@ fn retrieve(checkpointer: &mut Checkpointer, id: NodeId) -> Dense {
     Dense::new(checkpointer.retrieve_node_output::<FlexTensor>(id))
 }
 
-/// Inputs are x, weight and bias.
+/// Inputs are x, weight, bias and, if N = 4, what the result was added to.
 #[derive(Debug)]
 struct ConvBackward;
 
@@ -34,30 +35,58 @@ struct ConvState {
     shape: ConvShape,
 }
 
-impl Backward<Flex, 3> for ConvBackward {
+impl<const N: usize> Backward<Flex, N> for ConvBackward {
     type State = ConvState;
 
-    fn backward(self, ops: Ops<ConvState, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+    fn backward(self, ops: Ops<ConvState, N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
         let shape = ops.state.shape;
         let dy = Dense::new(grads.consume::<Flex>(&ops.node));
         let x = ops.state.x.map(|id| retrieve(checkpointer, id));
         let weight = ops.state.weight.map(|id| retrieve(checkpointer, id));
-        let [to_x, to_weight, to_bias] = ops.parents;
+        let mut parents = ops.parents.into_iter();
+        let [to_x, to_weight, to_bias, to_base] = std::array::from_fn(|_| parents.next().flatten());
         if let (Some(parent), Some(weight)) = (to_x, weight) {
-            let mut dx = room(shape.x_len());
-            conv::backward_input(dy.values(), weight.values(), &shape, &mut dx);
-            grads.register::<Flex>(parent.id, tensor(dx, [shape.n, shape.ci, shape.h, shape.w]));
+            let mut dx = Room::new(shape.x_len());
+            conv::backward_input(dy.values(), weight.values(), &shape, dx.values());
+            grads.register::<Flex>(parent.id, dx.tensor([shape.n, shape.ci, shape.h, shape.w]));
         }
         if let Some(x) = x {
-            let (mut dw, mut db) = (room(shape.weight_len()), room(shape.co));
-            conv::backward_weight(x.values(), dy.values(), &shape, &mut dw, Some(&mut db));
+            let (mut dw, mut db) = (Room::new(shape.weight_len()), Room::new(shape.co));
+            conv::backward_weight(x.values(), dy.values(), &shape, dw.values(), Some(db.values()));
             if let Some(parent) = to_weight {
-                grads.register::<Flex>(parent.id, tensor(dw, [shape.co, shape.ci, shape.kernel, shape.kernel]));
+                grads.register::<Flex>(parent.id, dw.tensor([shape.co, shape.ci, shape.kernel, shape.kernel]));
             }
             if let Some(parent) = to_bias {
-                grads.register::<Flex>(parent.id, tensor(db, [shape.co]));
+                grads.register::<Flex>(parent.id, db.tensor([shape.co]));
             }
         }
+        if let Some(parent) = to_base {
+            grads.register::<Flex>(parent.id, dy.share());
+        }
+    }
+}
+
+fn convolve_tracked<C: CheckpointStrategy, const N: usize>(
+    prep: OpsKind<ConvBackward, Flex, ConvState, C, N>,
+    [x, weight, bias]: [Tracked<C>; 3],
+    base: Maybe<Flex>,
+    stride: usize,
+    padding: usize,
+) -> Tracked<C> {
+    let run = |x: Tracked<C>, weight: Tracked<C>, bias: Tracked<C>| {
+        Flex::convolve(x.into_primitive(), weight.into_primitive(), bias.into_primitive(), base, stride, padding)
+    };
+    match prep {
+        OpsKind::Tracked(mut prep) => {
+            let learns = weight.is_tracked() || bias.is_tracked();
+            let state = ConvState {
+                x: learns.then(|| prep.checkpoint(&x)),
+                weight: x.is_tracked().then(|| prep.checkpoint(&weight)),
+                shape: conv_shape(x.primitive(), weight.primitive(), stride, padding),
+            };
+            prep.finish(state, run(x, weight, bias))
+        }
+        OpsKind::UnTracked(prep) => prep.finish(run(x, weight, bias)),
     }
 }
 
@@ -88,13 +117,14 @@ impl<const N: usize> Backward<Flex, N> for NormBackward {
             scale_shift: modulation.map(Dense::values),
             silu: state.silu,
         };
-        let mut results: Vec<Vec<f32>> = inputs.iter().map(|input| room(input.values().len())).collect();
+        let mut results: Vec<Room> = inputs.iter().map(|input| Room::new(input.values().len())).collect();
         let [dx, gamma, beta, rest @ ..] = results.as_mut_slice() else { unreachable!("a norm has three inputs") };
-        let out = NormGrads { x: dx, gamma, beta, scale_shift: rest.first_mut().map(Vec::as_mut_slice) };
+        let scale_shift = rest.first_mut().map(Room::values);
+        let out = NormGrads { x: dx.values(), gamma: gamma.values(), beta: beta.values(), scale_shift };
         norm::backward(x.values(), dy.values(), tail, &state.stats, shape, out);
-        for ((parent, values), input) in ops.parents.into_iter().zip(results).zip(&inputs) {
+        for ((parent, result), input) in ops.parents.into_iter().zip(results).zip(&inputs) {
             if let Some(parent) = parent {
-                grads.register::<Flex>(parent.id, tensor(values, input.shape()));
+                grads.register::<Flex>(parent.id, result.tensor(input.shape()));
             }
         }
     }
@@ -106,19 +136,17 @@ fn norm_tracked<C: CheckpointStrategy, const N: usize>(
     silu: bool,
 ) -> Tracked<C> {
     let nodes: [_; N] = std::array::from_fn(|i| inputs[i].node());
+    let run = |inputs: [Tracked<C>; N]| {
+        let inputs = inputs.map(|input| Dense::new(input.into_primitive()));
+        norm_forward(&inputs[0], &inputs[1], &inputs[2], inputs.get(3), groups, silu)
+    };
     match NormBackward.prepare::<C>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(mut prep) => {
             let ids: [_; N] = std::array::from_fn(|i| prep.checkpoint(&inputs[i]));
-            let inputs = inputs.map(|input| Dense::new(input.into_primitive()));
-            let (out, stats) = norm_forward(&inputs[0], &inputs[1], &inputs[2], inputs.get(3), groups, silu);
-            let state = NormState { inputs: ids, stats: Arc::new(stats), groups, silu };
-            prep.finish(state, tensor(out, inputs[0].shape()))
+            let (out, stats) = run(inputs);
+            prep.finish(NormState { inputs: ids, stats: Arc::new(stats), groups, silu }, out)
         }
-        OpsKind::UnTracked(prep) => {
-            let inputs = inputs.map(|input| Dense::new(input.into_primitive()));
-            let (out, _) = norm_forward(&inputs[0], &inputs[1], &inputs[2], inputs.get(3), groups, silu);
-            prep.finish(tensor(out, inputs[0].shape()))
-        }
+        OpsKind::UnTracked(prep) => prep.finish(run(inputs).0),
     }
 }
 
@@ -141,10 +169,70 @@ impl Backward<Flex, 1> for AttentionBackward {
         let dy = Dense::new(grads.consume::<Flex>(&ops.node));
         let (qkv, out) = (retrieve(checkpointer, ops.state.qkv), Dense::new(ops.state.out));
         let shape = attention_shape(&qkv, ops.state.heads);
-        let mut dqkv = room(qkv.values().len());
-        attention::backward(qkv.values(), out.values(), dy.values(), &ops.state.log_sums, shape, &mut dqkv);
+        let mut dqkv = Room::new(qkv.values().len());
+        attention::backward(qkv.values(), out.values(), dy.values(), &ops.state.log_sums, shape, dqkv.values());
         if let [Some(parent)] = ops.parents {
-            grads.register::<Flex>(parent.id, tensor(dqkv, qkv.shape()));
+            grads.register::<Flex>(parent.id, dqkv.tensor(qkv.shape()));
+        }
+    }
+}
+
+/// Inputs are x, weight and, if N = 3, the bias.
+#[derive(Debug)]
+struct LinearBackward;
+
+impl<const N: usize> Backward<Flex, N> for LinearBackward {
+    type State = [NodeId; 2];
+
+    fn backward(self, ops: Ops<[NodeId; 2], N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let dy = Dense::new(grads.consume::<Flex>(&ops.node));
+        let [x, weight] = ops.state.map(|id| retrieve(checkpointer, id));
+        let shape = linear_shape(&x, &weight);
+        let mut rooms = [shape.n * shape.cin, shape.cout * shape.cin, shape.cout].map(Room::new);
+        let [dx, dw, db] = &mut rooms;
+        linear::backward(x.values(), weight.values(), dy.values(), shape, dx.values(), dw.values(), db.values());
+        let shapes = [x.shape(), weight.shape(), [shape.cout].into()];
+        for ((parent, room), shape) in ops.parents.into_iter().zip(rooms).zip(shapes) {
+            if let Some(parent) = parent {
+                grads.register::<Flex>(parent.id, room.tensor(shape));
+            }
+        }
+    }
+}
+
+fn linear_tracked<C: CheckpointStrategy, const N: usize>(
+    prep: OpsKind<LinearBackward, Flex, [NodeId; 2], C, N>,
+    x: Tracked<C>,
+    weight: Tracked<C>,
+    bias: Maybe<Flex>,
+) -> Tracked<C> {
+    match prep {
+        OpsKind::Tracked(mut prep) => {
+            let ids = [prep.checkpoint(&x), prep.checkpoint(&weight)];
+            prep.finish(ids, Flex::linear(x.into_primitive(), weight.into_primitive(), bias))
+        }
+        OpsKind::UnTracked(prep) => prep.finish(Flex::linear(x.into_primitive(), weight.into_primitive(), bias)),
+    }
+}
+
+#[derive(Debug)]
+struct ConcatBackward;
+
+impl Backward<Flex, 2> for ConcatBackward {
+    /// Channels of both.
+    type State = [usize; 2];
+
+    fn backward(self, ops: Ops<[usize; 2], 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = Dense::new(grads.consume::<Flex>(&ops.node));
+        let [n, _, h, w] = dy.dims();
+        let sizes = ops.state.map(|c| c * h * w);
+        let mut rooms = sizes.map(|size| Room::new(n * size));
+        let [a, b] = &mut rooms;
+        join::part(dy.values(), sizes, a.values(), b.values());
+        for ((parent, room), c) in ops.parents.into_iter().zip(rooms).zip(ops.state) {
+            if let Some(parent) = parent {
+                grads.register::<Flex>(parent.id, room.tensor([n, c, h, w]));
+            }
         }
     }
 }
@@ -158,32 +246,34 @@ impl Backward<Flex, 1> for SiluBackward {
     fn backward(self, ops: Ops<NodeId, 1>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
         let dy = Dense::new(grads.consume::<Flex>(&ops.node));
         let x = retrieve(checkpointer, ops.state);
-        let mut dx = room(x.values().len());
-        elementwise::silu_backward(x.values(), dy.values(), &mut dx);
+        let mut dx = Room::new(x.values().len());
+        elementwise::silu_backward(x.values(), dy.values(), dx.values());
         if let [Some(parent)] = ops.parents {
-            grads.register::<Flex>(parent.id, tensor(dx, x.shape()));
+            grads.register::<Flex>(parent.id, dx.tensor(x.shape()));
         }
     }
 }
 
-/// Of either change of size; each undoes the other but for a factor.
+/// Of the operations that are linear in their only input, and so need nothing of it.
 #[derive(Debug)]
-struct ResampleBackward;
+struct MapBackward;
 
-#[derive(Clone, Copy, Debug)]
-enum Resample {
+#[derive(Clone, Debug)]
+enum Map {
     Halve,
     Double,
+    Drop(DropMask),
 }
 
-impl Backward<Flex, 1> for ResampleBackward {
-    type State = Resample;
+impl Backward<Flex, 1> for MapBackward {
+    type State = Map;
 
-    fn backward(self, ops: Ops<Resample, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Map, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = Dense::new(grads.consume::<Flex>(&ops.node));
         let dx = match ops.state {
-            Resample::Halve => doubled(dy, 0.25),
-            Resample::Double => halved(dy, 1.0),
+            Map::Halve => doubled(dy, 0.25),
+            Map::Double => halved(dy, 1.0),
+            Map::Drop(mask) => dropped(dy, &mask),
         };
         if let [Some(parent)] = ops.parents {
             grads.register::<Flex>(parent.id, dx);
@@ -191,15 +281,16 @@ impl Backward<Flex, 1> for ResampleBackward {
     }
 }
 
-fn resampled<C: CheckpointStrategy>(x: Tracked<C>, how: Resample) -> Tracked<C> {
-    let prep = ResampleBackward.prepare::<C>([x.node()]).compute_bound().stateful();
+fn mapped<C: CheckpointStrategy>(x: Tracked<C>, map: Map) -> Tracked<C> {
+    let prep = MapBackward.prepare::<C>([x.node()]).compute_bound().stateful();
     let x = x.into_primitive();
-    let y = match how {
-        Resample::Halve => Flex::halve(x),
-        Resample::Double => Flex::double(x),
+    let y = match &map {
+        Map::Halve => Flex::halve(x),
+        Map::Double => Flex::double(x),
+        Map::Drop(mask) => Flex::drop_some(x, mask.clone()),
     };
     match prep {
-        OpsKind::Tracked(prep) => prep.finish(how, y),
+        OpsKind::Tracked(prep) => prep.finish(map, y),
         OpsKind::UnTracked(prep) => prep.finish(y),
     }
 }
@@ -209,24 +300,22 @@ impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
+        base: Maybe<Self>,
         stride: usize,
         padding: usize,
     ) -> FloatTensor<Self> {
-        let prep = ConvBackward.prepare::<C>([x.node(), weight.node(), bias.node()]).compute_bound().stateful();
-        let run = |x: Tracked<C>, weight: Tracked<C>, bias: Tracked<C>| {
-            Flex::convolve(x.into_primitive(), weight.into_primitive(), bias.into_primitive(), stride, padding)
-        };
-        match prep {
-            OpsKind::Tracked(mut prep) => {
-                let learns = weight.is_tracked() || bias.is_tracked();
-                let state = ConvState {
-                    x: learns.then(|| prep.checkpoint(&x)),
-                    weight: x.is_tracked().then(|| prep.checkpoint(&weight)),
-                    shape: conv_shape(x.primitive(), weight.primitive(), stride, padding),
-                };
-                prep.finish(state, run(x, weight, bias))
+        let nodes = [x.node(), weight.node(), bias.node()];
+        let inputs = [x, weight, bias];
+        match base {
+            Maybe::Some(base) => {
+                let [x, weight, bias] = nodes;
+                let prep = ConvBackward.prepare::<C>([x, weight, bias, base.node()]).compute_bound().stateful();
+                convolve_tracked::<C, 4>(prep, inputs, Maybe::Some(base.into_primitive()), stride, padding)
             }
-            OpsKind::UnTracked(prep) => prep.finish(run(x, weight, bias)),
+            Maybe::None => {
+                let prep = ConvBackward.prepare::<C>(nodes).compute_bound().stateful();
+                convolve_tracked::<C, 3>(prep, inputs, Maybe::None, stride, padding)
+            }
         }
     }
 
@@ -248,15 +337,41 @@ impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
         match AttentionBackward.prepare::<C>([qkv.node()]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
                 let id = prep.checkpoint(&qkv);
-                let qkv = Dense::new(qkv.into_primitive());
-                let [b, c3, h, w] = qkv.dims();
-                let (out, log_sums) = attention_forward(&qkv, heads);
-                let out = tensor(out, [b, c3 / 3, h, w]);
+                let (out, log_sums) = attention_forward(&Dense::new(qkv.into_primitive()), heads);
                 let state = AttentionState { qkv: id, out: out.clone(), log_sums: Arc::new(log_sums), heads };
                 prep.finish(state, out)
             }
             OpsKind::UnTracked(prep) => prep.finish(Flex::self_attention(qkv.into_primitive(), heads)),
         }
+    }
+
+    fn linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Maybe<Self>) -> FloatTensor<Self> {
+        match bias {
+            Maybe::Some(bias) => {
+                let nodes = [x.node(), weight.node(), bias.node()];
+                let prep = LinearBackward.prepare::<C>(nodes).compute_bound().stateful();
+                linear_tracked::<C, 3>(prep, x, weight, Maybe::Some(bias.into_primitive()))
+            }
+            Maybe::None => {
+                let prep = LinearBackward.prepare::<C>([x.node(), weight.node()]).compute_bound().stateful();
+                linear_tracked::<C, 2>(prep, x, weight, Maybe::None)
+            }
+        }
+    }
+
+    fn concat(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
+        let prep = ConcatBackward.prepare::<C>([a.node(), b.node()]).compute_bound().stateful();
+        let (a, b) = (a.into_primitive(), b.into_primitive());
+        let channels = [a.layout().shape()[1], b.layout().shape()[1]];
+        let out = Flex::concat(a, b);
+        match prep {
+            OpsKind::Tracked(prep) => prep.finish(channels, out),
+            OpsKind::UnTracked(prep) => prep.finish(out),
+        }
+    }
+
+    fn drop_some(x: FloatTensor<Self>, mask: DropMask) -> FloatTensor<Self> {
+        mapped::<C>(x, Map::Drop(mask))
     }
 
     fn fused_silu(x: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -270,10 +385,10 @@ impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
     }
 
     fn halve(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        resampled::<C>(x, Resample::Halve)
+        mapped::<C>(x, Map::Halve)
     }
 
     fn double(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        resampled::<C>(x, Resample::Double)
+        mapped::<C>(x, Map::Double)
     }
 }

@@ -1,6 +1,11 @@
-//! The only file that knows how the CPU backend stores a tensor.
+//! The only file that knows how the CPU backend stores a tensor, and where the memory of results comes from.
+//!
+//! What an operation has consumed and nobody else holds goes into a pool, from which the results of later operations are
+//! made: networks repeat the same sizes, and fresh pages from the system cost as much as the work on them.
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 
 /// Whether the fast operations apply: f32 on the CPU, with or without gradients.
 pub fn is_fast<const D: usize>(x: &Tensor<D>) -> bool {
@@ -8,7 +13,7 @@ pub fn is_fast<const D: usize>(x: &Tensor<D>) -> bool {
     x.device() == Device::flex() && x.dtype() == DType::F32
 }
 
-/// A tensor whose values lie in row-major order; others are copied once.
+/// An input whose values lie in row-major order; others are copied once.
 pub struct Dense(FlexTensor);
 
 impl Dense {
@@ -28,16 +33,98 @@ impl Dense {
     pub fn shape(&self) -> Shape {
         self.0.layout().shape().clone()
     }
+
+    /// The tensor itself, sharing its memory.
+    pub fn share(&self) -> FlexTensor {
+        self.0.clone()
+    }
 }
 
-/// A tensor over `values`, without a copy.
-pub fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
-    let shape = shape.into();
-    assert_eq!(values.len(), shape.num_elements());
-    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape), DType::F32)
+impl Drop for Dense {
+    fn drop(&mut self) {
+        if self.0.is_unique() && self.0.bytes().len() >= SMALL {
+            pool().put(self.0.clone());
+        }
+    }
 }
 
-/// Room for the result of an operation.
-pub fn room(len: usize) -> Vec<f32> {
-    vec![0.0; len]
+/// Room for a result.
+pub struct Room(FlexTensor);
+
+impl Room {
+    /// `len` numbers of unspecified value.
+    pub fn new(len: usize) -> Self {
+        let old = if 4 * len < SMALL { None } else { pool().take(4 * len) };
+        Self(old.unwrap_or_else(|| {
+            FlexTensor::new(Bytes::from_elems(vec![0.0f32; len]), Layout::contiguous(Shape::new([len])), DType::F32)
+        }))
+    }
+
+    pub fn values(&mut self) -> &mut [f32] {
+        self.0.try_storage_mut().expect("nobody else knows this tensor")
+    }
+
+    /// The finished tensor.
+    pub fn tensor(self, shape: impl Into<Shape>) -> FlexTensor {
+        let shape = shape.into();
+        assert_eq!(self.0.bytes().len(), 4 * shape.num_elements());
+        self.0.with_layout(Layout::contiguous(shape))
+    }
+}
+
+/// Bytes below which the system's allocator is as good.
+const SMALL: usize = 1 << 14;
+
+/// Requests after which memory that nobody wanted is given back: several training steps.
+const PATIENCE: u64 = 4096;
+
+/// Idle memory, in the order of its return.
+struct Pool {
+    idle: VecDeque<(u64, FlexTensor)>,
+    requests: u64,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { idle: VecDeque::new(), requests: 0 });
+
+fn pool() -> std::sync::MutexGuard<'static, Pool> {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    fn put(&mut self, tensor: FlexTensor) {
+        self.idle.push_back((self.requests, tensor));
+    }
+
+    /// The youngest of exactly `bytes`, which is the likeliest to be in a cache.
+    fn take(&mut self, bytes: usize) -> Option<FlexTensor> {
+        self.requests += 1;
+        while self.idle.front().is_some_and(|(since, _)| since + PATIENCE < self.requests) {
+            self.idle.pop_front();
+        }
+        // Whoever put it may still be about to let go of it.
+        let fits = |(_, t): &(u64, FlexTensor)| t.bytes().len() == bytes && t.is_unique();
+        let at = self.idle.iter().rposition(fits)?;
+        self.idle.remove(at).map(|(_, tensor)| tensor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_comes_back_once_nobody_holds_it() {
+        let len = 123_457;
+        let mut room = Room::new(len);
+        room.values().fill(1.0);
+        let tensor = room.tensor([len]);
+        let held = tensor.clone();
+        drop(Dense::new(tensor));
+        let mut other = Room::new(len);
+        other.values().fill(2.0);
+        assert!(Dense::new(held.clone()).values().iter().all(|&v| v == 1.0), "memory in use was given away");
+        let address = held.bytes().as_ptr();
+        drop(Dense::new(held));
+        assert_eq!(Room::new(len).tensor([len]).bytes().as_ptr(), address);
+    }
 }

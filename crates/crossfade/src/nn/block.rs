@@ -72,11 +72,11 @@ impl Block {
             Some(skip) => skip.forward(x),
             None => x,
         };
-        let y = self.conv1.forward(h) + x;
+        let y = self.conv1.forward_onto(x, h);
         match (&self.norm2, &self.qkv, &self.proj) {
             (Some(norm2), Some(qkv), Some(proj)) => {
                 let a = self_attention(qkv.forward(norm2.forward(y.clone())), self.heads);
-                proj.forward(a) + y
+                proj.forward_onto(y, a)
             }
             _ => y,
         }

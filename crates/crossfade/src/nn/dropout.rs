@@ -5,9 +5,10 @@
 //! Each element keeps if its 16 bits are at least p·2^16, so the rate is p rounded to a multiple of 2^-16, and kept
 //! elements are scaled by the exact inverse. Batch size, order of samples, threads and device play no part.
 use burn::tensor::Tensor;
-use rayon::prelude::*;
+use crossfade_kernels::dropout::{self as kernel, mix};
 
-use crate::engine::from_vec;
+use crate::engine::ops::{self, DropMask};
+use crate::engine::{from_vec, is_fast};
 use crate::rng::{Purpose, Stream};
 
 /// Which masks to use: the run's seed, the training step and the ids of the samples in the batch.
@@ -26,39 +27,22 @@ pub struct DropoutKey {
 /// # Shapes
 /// `[B, C, H, W]` to the same, with B samples in `key`.
 pub fn dropout(x: Tensor<4>, rate: f64, layer: u64, key: &DropoutKey) -> Tensor<4> {
-    let threshold = (rate * 65536.0).round() as u64;
+    let threshold = (rate * 65536.0).round().min(65535.0) as u16;
     if threshold == 0 {
         return x;
     }
     let shape = x.dims();
     assert_eq!(shape[0], key.samples.len(), "dropout needs one sample id for each of the {} images", shape[0]);
-    let mask = mask(threshold, layer, key, shape[1..].iter().product());
+    let start = |&sample: &u64| mix(Stream::new(key.seed, sample, key.step, Purpose::Dropout).bits() ^ layer);
+    let starts: Vec<u64> = key.samples.iter().map(start).collect();
+    if is_fast(&x) {
+        return ops::drop_some(x, DropMask { starts, threshold });
+    }
+    let mut mask = vec![0.0; shape.iter().product()];
+    kernel::dropout(&vec![1.0; mask.len()], &starts, threshold, &mut mask);
     // The mask is a constant of the graph, hence the plain device.
     let device = x.device().without_autodiff();
     x * from_vec(mask, shape, &device)
-}
-
-fn mask(threshold: u64, layer: u64, key: &DropoutKey, size: usize) -> Vec<f32> {
-    let kept = (65536.0 / (65536 - threshold) as f64) as f32;
-    let mut mask = vec![0.0; size * key.samples.len()];
-    mask.par_chunks_mut(size).zip(&key.samples).for_each(|(mask, &sample)| {
-        let start = mix(Stream::new(key.seed, sample, key.step, Purpose::Dropout).bits() ^ layer);
-        for (i, four) in mask.chunks_mut(4).enumerate() {
-            let bits = mix(start.wrapping_add(i as u64));
-            for (lane, value) in four.iter_mut().enumerate() {
-                *value = if (bits >> (16 * lane)) & 0xffff >= threshold { kept } else { 0.0 };
-            }
-        }
-    });
-    mask
-}
-
-/// The output function of SplitMix64.
-fn mix(state: u64) -> u64 {
-    let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -48,6 +48,19 @@ impl Conv {
         let padding = weight.dims()[2] / 2;
         conv2d(x, weight, self.bias.val(), 1, padding)
     }
+
+    /// `base` plus the convolution of `x`.
+    ///
+    /// # Shapes
+    /// `x` `[B, cin, H, W]`, `base` and the result `[B, cout, H, W]`.
+    pub fn forward_onto(&self, base: Tensor<4>, x: Tensor<4>) -> Tensor<4> {
+        let weight = self.weight.val();
+        let padding = weight.dims()[2] / 2;
+        if is_fast(&x) {
+            return ops::conv2d(x, weight, self.bias.val(), Some(base), 1, padding);
+        }
+        base + conv2d(x, weight, self.bias.val(), 1, padding)
+    }
 }
 
 /// y = x Wᵀ + b with W stored `[out, in]`.
@@ -72,11 +85,7 @@ impl Dense {
     /// # Shapes
     /// `[B, in]` to `[B, out]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let y = x.matmul(self.weight.val().transpose());
-        match &self.bias {
-            Some(bias) => y + bias.val().unsqueeze(),
-            None => y,
-        }
+        linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 }
 
@@ -130,7 +139,7 @@ pub fn groups(channels: usize) -> usize {
 /// `x` `[B, cin, H, W]`, `weight` `[cout, cin, k, k]`, `bias` `[cout]`.
 pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<4> {
     if is_fast(&x) {
-        return ops::conv2d(x, weight, bias, stride, padding);
+        return ops::conv2d(x, weight, bias, None, stride, padding);
     }
     composed::conv2d(x, weight, bias, stride, padding)
 }
@@ -161,6 +170,25 @@ pub fn group_norm_silu(
         return ops::norm(x, gamma, beta, groups, scale_shift, true);
     }
     composed::group_norm_silu(x, gamma, beta, groups, scale_shift)
+}
+
+/// y = x Wᵀ + b.
+///
+/// # Shapes
+/// `x` `[B, in]`, `weight` `[out, in]`, `bias` `[out]` to `[B, out]`.
+pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    if is_fast(&x) && ops::linear_fits(x.dims()[1]) {
+        return ops::linear(x, weight, bias);
+    }
+    composed::linear(x, weight, bias)
+}
+
+/// The channels of `a`, then those of `b`.
+///
+/// # Shapes
+/// `[B, C, H, W]` and `[B, D, H, W]` to `[B, C + D, H, W]`.
+pub fn concat(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
+    if is_fast(&a) { ops::concat(a, b) } else { Tensor::cat(vec![a, b], 1) }
 }
 
 /// SiLU(x) = x/(1 + e^(−x)).
@@ -222,6 +250,15 @@ pub mod composed {
             }
         };
         activation::silu(y)
+    }
+
+    /// As [`super::linear`].
+    pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+        let y = x.matmul(weight.transpose());
+        match bias {
+            Some(bias) => y + bias.unsqueeze(),
+            None => y,
+        }
     }
 
     /// As [`super::halve`].

@@ -8,7 +8,7 @@ use super::dropout::DropoutKey;
 use super::embed::sinusoids;
 use super::gate::{Decouple, decouple, split};
 use super::init::Place;
-use super::layers::{Conv, Dense, Norm, silu};
+use super::layers::{Conv, Dense, Norm, concat, silu};
 use super::named::Stages;
 
 /// What the network itself says, before preconditioning.
@@ -164,7 +164,7 @@ impl UNet {
             let (i, skip) = unread.next().expect("the plan pairs every such block with a skip");
             let skip = skip.clone();
             let skip = if self.skip_scaling { skip * (0.5 + 0.5 * i as f64 / last) } else { skip };
-            block.forward(Tensor::cat(vec![x, skip], 1), emb, dropout)
+            block.forward(concat(x, skip), emb, dropout)
         })
     }
 }

@@ -7,15 +7,14 @@ use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
 use rayon::prelude::*;
 
-/// Floats of the transformed tiles of one chunk, input and gradient together: they should stay in the last-level cache.
-const CHUNK: usize = 1 << 22;
-
 /// Output channels a task multiplies.
 const BAND: usize = 64;
 
-/// Tiles transformed before they are multiplied. It fixes the order of the sum, so it depends on sizes alone.
+/// Tiles transformed before they are multiplied. Many tiles leave the cache before they are used, few make the sums,
+/// which grow with the product of the channels, pass through it too often (measured). The number fixes the order of the
+/// sum, so it depends on sizes alone.
 fn chunk_tiles(s: &ConvShape) -> usize {
-    (CHUNK / (POINTS * (tile_stride(s.ci) + tile_stride(s.co)))).clamp(64, 512) / RUN * RUN
+    (s.ci * s.co / 400).clamp(32, 256).next_multiple_of(RUN)
 }
 
 /// dw = Gᵀ[Σ (A dy Aᵀ) ⊙ (Bᵀ x B)]G.
@@ -42,7 +41,7 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
         transform(isa, [(x, &mut v[..]), (dy, &mut y[..])], tiles, first, count);
         (0..POINTS * bands).into_par_iter().for_each(|task| {
             let (point, o0) = (task / bands, task % bands * BAND);
-            for panel in panels(s.ci.div_ceil(l)) {
+            for panel in panels(isa, s.ci) {
                 let product = PixelProduct {
                     rows: BAND.min(s.co - o0),
                     vectors: panel.count,

@@ -3,9 +3,11 @@
 //! Vectors run over channels. A block of tiles is transformed, multiplied point by point with the transformed weights,
 //! panel of output channels by panel, and transformed back while it is in the cache. At the edges of a picture whose
 //! sizes are no multiples of 4, tiles reach beyond it; what lies there is read as zero and not written.
+mod filters;
 mod gradient;
 mod transform;
 
+pub(crate) use filters::Filters;
 pub(crate) use gradient::backward_weight;
 
 use super::ConvShape;
@@ -14,107 +16,13 @@ use crate::gemm::{Panel, RowProduct, panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
 use rayon::prelude::*;
-use transform::{Filter, Output, POINTS, Side, Transform};
+use transform::{Output, POINTS, Side, Transform};
 
 /// Tiles of a block: their transforms stay in the second-level cache.
-const BLOCK: usize = 48;
+const BLOCK: usize = 16;
 
 /// Tiles of a row that are transformed together: their pixels stay in the first-level cache.
 const RUN: usize = 16;
-
-/// Kernels transformed together.
-const KERNELS: usize = 16;
-
-/// Transformed weights: [panel of output channels][point][input channel][lanes of the panel].
-pub(crate) struct Filters {
-    u: Workspace,
-    k_len: usize,
-}
-
-impl Filters {
-    /// For the convolution with `weight`.
-    pub(crate) fn forward(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
-        // Lanes are output channels, ci · 9 floats apart, each with its kernels in a row.
-        let gather = |o0: usize, lanes: usize, i0: usize, count: usize, taps: &mut [f32]| {
-            let planes = &weight[(o0 * s.ci + i0) * 9..];
-            let w = count * 9;
-            read_taps(isa, planes, s.ci * 9, lanes, w, taps);
-        };
-        Self::transform(isa, s.ci, s.co, false, gather)
-    }
-
-    /// For the convolution of dy that gives dx: kernels turned by 180°, input and output exchanged.
-    pub(crate) fn backward(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
-        let l = isa.lanes();
-        let gather = |i0: usize, lanes: usize, o0: usize, count: usize, taps: &mut [f32]| {
-            for (o, taps) in taps[..count * 9 * l].chunks_exact_mut(9 * l).enumerate() {
-                read_taps(isa, &weight[((o0 + o) * s.ci + i0) * 9..], 9, lanes, 9, taps);
-            }
-        };
-        Self::transform(isa, s.co, s.ci, true, gather)
-    }
-
-    /// `gather(column, lanes, k, count, taps)` lays out the kernels k .. k + count of `lanes` columns as
-    /// [k][tap][lanes].
-    fn transform(
-        isa: Isa,
-        k_len: usize,
-        columns: usize,
-        rotate: bool,
-        gather: impl Fn(usize, usize, usize, usize, &mut [f32]) + Sync,
-    ) -> Self {
-        let l = isa.lanes();
-        let vectors = columns.div_ceil(l);
-        let mut u = Workspace::take(POINTS * vectors * l * k_len);
-        let to = Shared::new(&mut u);
-        let groups = k_len.div_ceil(KERNELS);
-        let all: Vec<(Panel, usize)> =
-            panels(vectors).flat_map(|panel| (0..panel.count).map(move |v| (panel, v))).collect();
-        (0..vectors * groups).into_par_iter().with_min_len(4).for_each(|task| {
-            let ((panel, v), k) = (all[task / groups], task % groups * KERNELS);
-            let count = KERNELS.min(k_len - k);
-            let column = (panel.start + v) * l;
-            let mut taps = Workspace::take(KERNELS * 9 * l);
-            gather(column, l.min(columns - column), k, count, &mut taps);
-            let width = panel.count * l;
-            // SAFETY: the panel's part begins at panel.start · l · POINTS · k_len and has POINTS · k_len rows of
-            // `width`; tasks write different vectors or different rows of it.
-            unsafe {
-                let dst = to.get().add(panel.start * l * POINTS * k_len + k * width + v * l);
-                let (point_stride, k_stride) = (k_len * width, width);
-                isa.run(Filter { taps: taps.as_ptr(), count, rotate, dst, point_stride, k_stride });
-            }
-        });
-        Self { u, k_len }
-    }
-
-    fn panel(&self, panel: Panel, lanes: usize) -> &[f32] {
-        let column = POINTS * self.k_len;
-        &self.u[panel.start * lanes * column..][..panel.count * lanes * column]
-    }
-}
-
-/// taps[j · L + lane] = planes[lane · plane + j] for j < count, and 0 for missing lanes.
-fn read_taps(isa: Isa, planes: &[f32], plane: usize, lanes: usize, count: usize, taps: &mut [f32]) {
-    let l = isa.lanes();
-    assert!(planes.len() >= (lanes - 1) * plane + count && taps.len() >= count * l && lanes <= l);
-    let gather = Gather {
-        src: planes.as_ptr(),
-        plane,
-        channels: lanes,
-        fill: l,
-        h: 1,
-        w: count,
-        y0: 0,
-        x0: 0,
-        rows: 1,
-        cols: count,
-        dst: taps.as_mut_ptr(),
-        ld: l,
-    };
-    // SAFETY: lengths asserted above.
-    unsafe { isa.run(gather) };
-}
 
 /// The tiles of a batch, in order of picture, row and column.
 #[derive(Clone, Copy)]
@@ -179,38 +87,55 @@ impl Planes<'_> {
     /// # Safety
     /// `v` is valid for writes there, and no other thread touches these tiles of it.
     unsafe fn transform(&self, isa: Isa, run: Run, strip: &mut [f32], v: *mut f32, point_stride: usize) {
+        for channel in (0..self.channels).step_by(isa.lanes()) {
+            // SAFETY: this function's contract.
+            unsafe { self.transform_vector(isa, run, channel, strip, v, point_stride) };
+        }
+    }
+
+    /// [`Self::transform`] for one vector of channels.
+    ///
+    /// # Safety
+    /// As there, for these channels.
+    unsafe fn transform_vector(
+        &self,
+        isa: Isa,
+        run: Run,
+        channel: usize,
+        strip: &mut [f32],
+        v: *mut f32,
+        point_stride: usize,
+    ) {
         let (l, window, plane) = (isa.lanes(), self.side.window(), self.h * self.w);
         let cols = 4 * run.count + window - 4;
         assert!(strip.len() >= window * cols * l && self.data.len() >= (run.n + 1) * self.channels * plane);
         let stride = tile_stride(self.channels);
-        for channel in (0..self.channels).step_by(l) {
-            let gather = Gather {
-                src: self.data[(run.n * self.channels + channel) * plane..].as_ptr(),
-                plane,
-                channels: l.min(self.channels - channel),
-                fill: l,
-                h: self.h,
-                w: self.w,
-                y0: 4 * run.y as isize + self.origin,
-                x0: 4 * run.x as isize + self.origin,
-                rows: window,
+        let gather = Gather {
+            src: self.data[(run.n * self.channels + channel) * plane..].as_ptr(),
+            plane,
+            channels: l.min(self.channels - channel),
+            fill: l,
+            h: self.h,
+            w: self.w,
+            y0: 4 * run.y as isize + self.origin,
+            x0: 4 * run.x as isize + self.origin,
+            rows: window,
+            cols,
+            dst: strip.as_mut_ptr(),
+            ld: l,
+        };
+        // SAFETY: the planes and the strip are long enough (asserted); `v` by this function's contract.
+        unsafe {
+            isa.run(gather);
+            isa.run(Transform {
+                side: self.side,
+                strip: strip.as_ptr(),
                 cols,
-                dst: strip.as_mut_ptr(),
-                ld: l,
-            };
-            // SAFETY: the planes and the strip are long enough (asserted); `v` by this function's contract.
-            unsafe {
-                isa.run(gather);
-                isa.run(Transform {
-                    side: self.side,
-                    strip: strip.as_ptr(),
-                    cols,
-                    tiles: run.count,
-                    dst: v.add(run.at * stride + channel),
-                    point_stride,
-                    tile_stride: stride,
-                });
-            }
+                tiles: run.count,
+                dst: v.add(run.at * stride + channel),
+                point_stride,
+                tile_stride: stride,
+            });
         }
     }
 }
@@ -223,8 +148,7 @@ fn strip_len(isa: Isa) -> usize {
 /// out = x ∗ filters + bias.
 pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f32]>, s: &ConvShape, out: &mut [f32]) {
     let l = isa.lanes();
-    let (oh, ow) = (s.out_h(), s.out_w());
-    let tiles = Tiles::new(oh, ow);
+    let tiles = Tiles::new(s.out_h(), s.out_w());
     let total = s.n * tiles.per_picture();
     let blocks = total.div_ceil(BLOCK);
     let mut padded_bias = Workspace::take(s.co.div_ceil(l) * l);
@@ -234,27 +158,96 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f3
     }
     let origin = -(s.padding as isize);
     let x = Planes { side: Side::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
-    let to = Shared::new(out);
-    (0..blocks).into_par_iter().for_each(|block| {
-        let (first, end) = (block * total / blocks, (block + 1) * total / blocks);
-        let count = end - first;
-        let point_stride = count * tile_stride(s.ci);
+    let task = Task { isa, tiles, x, filters, bias: &padded_bias, s };
+    let out = Shared::new(out);
+    // SAFETY of both ways: tasks write different tiles or channels of `out`, which has n · co planes (checked on entry).
+    if blocks >= 2 * rayon::current_num_threads() {
+        let bounds = |block: usize| block * total / blocks;
+        (0..blocks)
+            .into_par_iter()
+            .for_each(|block| unsafe { task.block(bounds(block), bounds(block + 1), out.get()) });
+    } else {
+        unsafe { task.few_tiles(total, out) };
+    }
+}
+
+/// What all blocks of a convolution share.
+struct Task<'a> {
+    isa: Isa,
+    tiles: Tiles,
+    x: Planes<'a>,
+    filters: &'a Filters,
+    bias: &'a [f32],
+    s: &'a ConvShape,
+}
+
+impl Task<'_> {
+    /// One block from input to output.
+    ///
+    /// # Safety
+    /// `out` is valid for writes of all planes of the output, and no other thread touches the tiles `first..end` there.
+    unsafe fn block(&self, first: usize, end: usize, out: *mut f32) {
+        let point_stride = (end - first) * tile_stride(self.s.ci);
         let mut v = Workspace::take(POINTS * point_stride);
-        let mut strip = Workspace::take(strip_len(isa));
-        for run in tiles.runs(first, end) {
-            // SAFETY: `v` holds `count` tiles of every point, and belongs to this task.
-            unsafe { x.transform(isa, run, &mut strip, v.as_mut_ptr(), point_stride) };
+        let mut strip = Workspace::take(strip_len(self.isa));
+        for run in self.tiles.runs(first, end) {
+            // SAFETY: `v` holds these tiles of every point, and belongs to this task.
+            unsafe { self.x.transform(self.isa, run, &mut strip, v.as_mut_ptr(), point_stride) };
         }
-        let mut m = Workspace::take(POINTS * count * crate::gemm::PANEL * l);
-        for panel in panels(s.co.div_ceil(l)) {
-            let block = Block { isa, panel, count, k_len: s.ci };
-            block.multiply(&v, filters.panel(panel, l), &mut m);
-            for run in tiles.runs(first, end) {
-                // SAFETY: tasks write different tiles of `out`, which has n · co planes of oh · ow (checked on entry).
-                unsafe { block.write(&m, &padded_bias, run, &mut strip, to.get(), s) };
+        for panel in panels(self.isa, self.s.co) {
+            // SAFETY: this function's contract.
+            unsafe { self.panel(panel, &v, point_stride, first, end, &mut strip, out) };
+        }
+    }
+
+    /// All tiles at once, shared by channels: for so few that blocks would leave threads without work.
+    ///
+    /// # Safety
+    /// `out` is valid for writes of all planes of the output, and no other thread touches it.
+    unsafe fn few_tiles(&self, total: usize, out: Shared) {
+        let l = self.isa.lanes();
+        let point_stride = total * tile_stride(self.s.ci);
+        let mut v = Workspace::take(POINTS * point_stride);
+        let to = Shared::new(&mut v);
+        (0..self.s.ci.div_ceil(l)).into_par_iter().for_each(|vector| {
+            let mut strip = Workspace::take(strip_len(self.isa));
+            for run in self.tiles.runs(0, total) {
+                // SAFETY: `v` holds all tiles of every point; tasks write different channels.
+                unsafe { self.x.transform_vector(self.isa, run, vector * l, &mut strip, to.get(), point_stride) };
             }
+        });
+        let panels: Vec<Panel> = panels(self.isa, self.s.co).collect();
+        panels.into_par_iter().for_each(|panel| {
+            let mut strip = Workspace::take(strip_len(self.isa));
+            // SAFETY: tasks write different channels of `out`.
+            unsafe { self.panel(panel, &v, point_stride, 0, total, &mut strip, out.get()) };
+        });
+    }
+
+    /// Multiplies the tiles `first..end` with one panel of weights and writes the outputs.
+    ///
+    /// # Safety
+    /// `out` is valid for writes of all planes of the output, and no other thread touches these tiles in the channels
+    /// of this panel.
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn panel(
+        &self,
+        panel: Panel,
+        v: &[f32],
+        point_stride: usize,
+        first: usize,
+        end: usize,
+        strip: &mut [f32],
+        out: *mut f32,
+    ) {
+        let block = Block { isa: self.isa, panel, count: end - first, k_len: self.s.ci };
+        let mut m = Workspace::take(POINTS * block.count * block.width());
+        block.multiply(v, point_stride, self.filters.panel(panel, self.isa.lanes()), &mut m);
+        for run in self.tiles.runs(first, end) {
+            // SAFETY: this function's contract.
+            unsafe { block.write(&m, self.bias, run, strip, out, self.s) };
         }
-    });
+    }
 }
 
 /// A block of transformed tiles and a panel of output channels.
@@ -271,13 +264,13 @@ impl Block {
     }
 
     /// m[point][tile][lanes of the panel] = v[point][tile] · u[point].
-    fn multiply(&self, v: &[f32], u: &[f32], m: &mut [f32]) {
+    fn multiply(&self, v: &[f32], point_stride: usize, u: &[f32], m: &mut [f32]) {
         let (lda, width) = (tile_stride(self.k_len), self.width());
         for point in 0..POINTS {
             let product = RowProduct {
                 rows: self.count,
                 vectors: self.panel.count,
-                a: v[point * self.count * lda..][..self.count * lda].as_ptr(),
+                a: v[point * point_stride..][..self.count * lda].as_ptr(),
                 lda,
                 runs: 1,
                 run_stride: 0,

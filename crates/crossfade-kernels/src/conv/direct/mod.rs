@@ -3,9 +3,13 @@
 //! Pictures are laid out pixel by pixel with their padding, [row][column][channel]. There the window of an output pixel
 //! is `kernel` runs of `kernel · ci` consecutive floats, so the product reads it in place. Chunks of the batch that fit a
 //! cache are laid out first, then multiplied, each step shared by all threads.
+mod gradient;
+
+pub(crate) use gradient::backward_weight;
+
 use super::ConvShape;
 use super::layout::{Gather, Scatter};
-use crate::gemm::{Panel, PixelProduct, RowProduct, panels};
+use crate::gemm::{Panel, RowProduct, panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
 use rayon::prelude::*;
@@ -16,6 +20,9 @@ const CHUNK: usize = 1 << 20;
 /// Output pixels a task computes at most, but at least one row.
 const PIXELS: usize = 512;
 
+/// Terms of a sum beyond which it is cut.
+const CHAIN: usize = 128;
+
 /// Weights in panels of output channels: [panel][k][lanes of the panel], the runs of the window in order.
 pub(crate) struct Filters {
     packed: Workspace,
@@ -25,47 +32,60 @@ impl Filters {
     /// k = (ky, kx, ci), columns co.
     pub(crate) fn forward(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
         let taps = s.taps();
-        Self::pack(isa, taps * s.ci, s.co, |k, o| weight[(o * s.ci + k % s.ci) * taps + k / s.ci])
+        Self::pack(isa, weight, taps * s.ci, s.co, s.ci * taps, |k| k % s.ci * taps + k / s.ci)
     }
 
     /// For the transposed convolution of stride 1: k = (ky, kx, co) with the kernel turned by 180°, columns ci.
     pub(crate) fn rotated(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
         let taps = s.taps();
-        Self::pack(isa, taps * s.co, s.ci, |k, i| weight[((k % s.co) * s.ci + i) * taps + taps - 1 - k / s.co])
+        Self::pack(isa, weight, taps * s.co, s.ci, taps, |k| k % s.co * s.ci * taps + taps - 1 - k / s.co)
     }
 
     /// For scattering gradients: k = (ky, kx, co), columns ci.
     fn scattered(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
         let taps = s.taps();
-        Self::pack(isa, taps * s.co, s.ci, |k, i| weight[((k % s.co) * s.ci + i) * taps + k / s.co])
+        Self::pack(isa, weight, taps * s.co, s.ci, taps, |k| k % s.co * s.ci * taps + k / s.co)
     }
 
-    fn pack(isa: Isa, k_len: usize, columns: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Self {
+    /// Row k, column j is `weight[start(k) + j · stride]`.
+    pub(super) fn pack(
+        isa: Isa,
+        weight: &[f32],
+        k_len: usize,
+        columns: usize,
+        stride: usize,
+        start: impl Fn(usize) -> usize + Sync,
+    ) -> Self {
         let l = isa.lanes();
         let vectors = columns.div_ceil(l);
         let mut packed = Workspace::take(vectors * l * k_len);
         let mut rest = &mut packed[..];
         let mut parts = Vec::with_capacity(vectors);
-        for panel in panels(vectors) {
+        for panel in panels(isa, columns) {
             let (part, tail) = rest.split_at_mut(panel.count * l * k_len);
             parts.push((panel, part));
             rest = tail;
         }
         parts.into_par_iter().for_each(|(panel, part)| {
-            let width = panel.count * l;
+            let (width, first) = (panel.count * l, panel.start * l);
+            let valid = width.min(columns - first);
             for (k, row) in part.chunks_exact_mut(width).enumerate() {
-                for (j, to) in row.iter_mut().enumerate() {
-                    let column = panel.start * l + j;
-                    *to = if column < columns { at(k, column) } else { 0.0 };
-                }
+                let column = weight[start(k) + first * stride..].iter().step_by(stride);
+                row[..valid].iter_mut().zip(column).for_each(|(to, &from)| *to = from);
+                row[valid..].fill(0.0);
             }
         });
         Self { packed }
     }
 
     /// The panel's weights, `k_len` rows.
-    fn panel(&self, panel: Panel, lanes: usize, k_len: usize) -> &[f32] {
+    pub(super) fn panel(&self, panel: Panel, lanes: usize, k_len: usize) -> &[f32] {
         &self.packed[panel.start * lanes * k_len..][..panel.count * lanes * k_len]
+    }
+
+    /// The same in memory of their own, for keeping.
+    pub(crate) fn keep(self) -> Self {
+        Self { packed: self.packed.keep() }
     }
 }
 
@@ -141,7 +161,7 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f3
     let mut pixels = Pixels::new(chunk, rows, cols, s.ci);
     let src = Source { planes: x, channels: s.ci, h: s.h, w: s.w, border: s.padding };
     let band = (PIXELS / ow).clamp(1, oh);
-    let all: Vec<Panel> = panels(s.co.div_ceil(l)).collect();
+    let all: Vec<Panel> = panels(isa, s.co).collect();
     let to = Shared::new(out);
     for first in (0..s.n).step_by(chunk) {
         let count = chunk.min(s.n - first);
@@ -189,23 +209,25 @@ impl Band<'_> {
         let weights = self.filters.panel(self.panel, l, s.taps() * s.ci);
         // Without a window the rows of a picture are one long row.
         let (lines, line) = if s.kernel == 1 && s.stride == 1 { (1, self.count * ow) } else { (self.count, ow) };
-        let run_stride = self.pixels.cols * s.ci;
-        for y in 0..lines {
+        let (run, run_stride) = (s.kernel * s.ci, self.pixels.cols * s.ci);
+        // Long sums are cut at the window's rows: their weights fit the cache, and rounding errors grow less.
+        let runs = if run < CHAIN { s.kernel } else { 1 };
+        for (ky, y) in (0..s.kernel).step_by(runs).flat_map(|ky| (0..lines).map(move |y| (ky, y))) {
             let product = RowProduct {
                 rows: line,
                 vectors: self.panel.count,
-                a: image[(self.y0 + y) * s.stride * run_stride..].as_ptr(),
+                a: image[((self.y0 + y) * s.stride + ky) * run_stride..].as_ptr(),
                 lda: s.stride * s.ci,
-                runs: s.kernel,
+                runs,
                 run_stride,
-                k_len: s.kernel * s.ci,
-                b: weights.as_ptr(),
+                k_len: run,
+                b: weights[ky * run * width..].as_ptr(),
                 c: c[y * line * width..].as_mut_ptr(),
                 ldc: width,
-                accumulate: self.bias.is_some(),
+                accumulate: ky > 0 || self.bias.is_some(),
             };
-            // SAFETY: the last window of the last line ends with the laid-out picture; `weights` holds taps · ci rows;
-            // `c` holds `line` pixels from there on.
+            // SAFETY: the last window of the last line ends with the laid-out picture; `weights` holds kernel · run
+            // rows; `c` holds `line` pixels from there on.
             unsafe { self.isa.run(product) };
         }
         let scatter = Scatter {
@@ -231,7 +253,7 @@ pub(crate) fn backward_input(isa: Isa, dy: &[f32], weight: &[f32], s: &ConvShape
     let chunk = chunk_images(s.n, oh * ow * s.co);
     let mut pixels = Pixels::new(chunk, oh, ow, s.co);
     let src = Source { planes: dy, channels: s.co, h: oh, w: ow, border: 0 };
-    let all: Vec<Panel> = panels(s.ci.div_ceil(l)).collect();
+    let all: Vec<Panel> = panels(isa, s.ci).collect();
     let to = Shared::new(dx);
     for first in (0..s.n).step_by(chunk) {
         let count = chunk.min(s.n - first);
@@ -294,98 +316,4 @@ unsafe fn scatter_image(isa: Isa, dy: &[f32], weights: &[f32], panel: Panel, s: 
     };
     // SAFETY: `sums` holds the padded picture; `dx` by this function's contract.
     unsafe { isa.run(scatter) };
-}
-
-/// dw: for each tap the products of x under the tap with dy, summed over the pixels of a picture, then over pictures.
-pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw: &mut [f32]) {
-    let (k, taps, ci) = (s.kernel, s.taps(), s.ci);
-    // Vectors run over the channels of the second factor. At stride 1 the two can change places, which turns the kernel.
-    if s.stride == 1 && s.co < ci {
-        let t = s.transposed();
-        let sums = correlate(isa, dy, x, &t, t.padding);
-        unpack(isa, &sums, taps * s.co, ci, dw, |i, o_tap| {
-            let (tap, o) = (o_tap / s.co, o_tap % s.co);
-            (o * ci + i) * taps + taps - 1 - tap
-        });
-    } else {
-        let sums = correlate(isa, x, dy, s, s.padding);
-        unpack(isa, &sums, k * k * ci, s.co, dw, |o, i_tap| (o * ci + i_tap % ci) * taps + i_tap / ci);
-    }
-}
-
-/// dw[index(column, k)] = sums[k][column], from panels of columns.
-fn unpack(
-    isa: Isa,
-    sums: &[f32],
-    k_len: usize,
-    columns: usize,
-    dw: &mut [f32],
-    index: impl Fn(usize, usize) -> usize + Sync,
-) {
-    let l = isa.lanes();
-    for panel in panels(columns.div_ceil(l)) {
-        let width = panel.count * l;
-        let part = &sums[panel.start * l * k_len..][..width * k_len];
-        for column in panel.start * l..columns.min((panel.start + panel.count) * l) {
-            for (k, row) in part.chunks_exact(width).enumerate() {
-                dw[index(column, k)] = row[column - panel.start * l];
-            }
-        }
-    }
-}
-
-/// Σ over pictures and pixels p of x[p · stride + tap][i] · y[p][j], as [panel of j][(ky, kx, i)][lanes of the panel];
-/// the sizes of x, and the kernel, are those of `s`, of y its output's.
-fn correlate(isa: Isa, x: &[f32], y: &[f32], s: &ConvShape, border: usize) -> Workspace {
-    let (l, k, oh, ow) = (isa.lanes(), s.kernel, s.out_h(), s.out_w());
-    let (rows, cols) = ((oh - 1) * s.stride + k, (ow - 1) * s.stride + k);
-    let vectors = s.co.div_ceil(l);
-    let chunk = chunk_images(s.n, rows * cols * s.ci + oh * ow * vectors * l);
-    let mut a = Pixels::new(chunk, rows, cols, s.ci);
-    let mut b = Pixels::new(chunk, oh, ow, vectors * l);
-    let from_x = Source { planes: x, channels: s.ci, h: s.h, w: s.w, border };
-    let from_y = Source { planes: y, channels: s.co, h: oh, w: ow, border: 0 };
-    // A task sums a band of the (kx, i) of one ky, for one panel.
-    let (line, band) = (k * s.ci, 64);
-    let bands = line.div_ceil(band);
-    let all: Vec<Panel> = panels(vectors).collect();
-    let mut sums = Workspace::take(vectors * l * k * line);
-    if s.n == 0 {
-        sums.fill(0.0);
-    }
-    let to = Shared::new(&mut sums);
-    for first in (0..s.n).step_by(chunk) {
-        let count = chunk.min(s.n - first);
-        a.fill(isa, from_x, first, count);
-        b.fill(isa, from_y, first, count);
-        (0..all.len() * k * bands).into_par_iter().for_each(|task| {
-            let (panel, ky, i0) = (all[task / (k * bands)], task / bands % k, task % bands * band);
-            let width = panel.count * l;
-            for image in 0..count {
-                let a_at = image * a.image() + ky * cols * s.ci + i0;
-                let (merged, whole) = (k == 1 && s.stride == 1, oh * ow);
-                let product = PixelProduct {
-                    rows: band.min(line - i0),
-                    vectors: panel.count,
-                    a: a.data[a_at..].as_ptr(),
-                    lda: s.stride * s.ci,
-                    a_run: s.stride * cols * s.ci,
-                    b: b.data[image * b.image() + panel.start * l..].as_ptr(),
-                    ldb: vectors * l,
-                    b_run: ow * vectors * l,
-                    runs: if merged { 1 } else { oh },
-                    len: if merged { whole } else { ow },
-                    // SAFETY: the panel's part of `sums` has k · line rows of `width`, of which these are rows
-                    // ky · line + i0 onwards.
-                    c: unsafe { to.get().add(panel.start * l * k * line + (ky * line + i0) * width) },
-                    ldc: width,
-                    accumulate: first + image > 0,
-                };
-                // SAFETY: the windows lie in the laid-out pictures; tasks differ in panel, ky or i0, so their rows of
-                // `sums` are disjoint.
-                unsafe { isa.run(product) };
-            }
-        });
-    }
-    sums
 }
