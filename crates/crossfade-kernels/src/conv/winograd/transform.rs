@@ -40,6 +40,16 @@ unsafe fn both<S: Simd, M: Matrix<S, I, O>, const I: usize, const O: usize>(d: [
     }
 }
 
+/// The polynomials of tile and kernel are evaluated at 0, ±P, ±Q and infinity. Lavin and Gray take ±1 and ±2, with 2.3
+/// times the rounding error: what counts is how far apart the powers of the points are (Barabasz et al. 2018,
+/// arXiv:1803.10986). Both and all their powers below are exact in f32.
+const P: f32 = 0.625;
+const Q: f32 = 1.5;
+/// Factors of G's rows, 1/Π(x − other finite points), at 0, ±P and ±Q.
+const AT_0: f32 = 1.0 / (P * P * Q * Q);
+const AT_P: f32 = 1.0 / (2.0 * P * P * (P * P - Q * Q));
+const AT_Q: f32 = 1.0 / (2.0 * Q * Q * (Q * Q - P * P));
+
 /// Bᵀd
 struct Bt;
 
@@ -48,16 +58,17 @@ impl<S: Simd> Matrix<S, 6, 6> for Bt {
     unsafe fn apply(d: [S::V; 6]) -> [S::V; 6] {
         // SAFETY: arithmetic of the instruction set the caller runs on.
         unsafe {
-            let (c2, c4, c5) = (S::splat(2.0), S::splat(4.0), S::splat(5.0));
-            let (even, odd) = (S::fnma(c4, d[2], d[4]), S::fnma(c4, d[1], d[3]));
-            let (even2, odd2) = (S::sub(d[4], d[2]), S::mul(c2, S::sub(d[3], d[1])));
+            let (p, q, p2, q2) = (S::splat(P), S::splat(Q), S::splat(P * P), S::splat(Q * Q));
+            let (product, sum) = (S::splat(P * P * Q * Q), S::splat(P * P + Q * Q));
+            let (even, odd) = (S::fnma(q2, d[2], d[4]), S::fnma(q2, d[1], d[3]));
+            let (even2, odd2) = (S::fnma(p2, d[2], d[4]), S::fnma(p2, d[1], d[3]));
             [
-                S::fma(c4, d[0], S::fnma(c5, d[2], d[4])),
-                S::add(even, odd),
-                S::sub(even, odd),
-                S::add(even2, odd2),
-                S::sub(even2, odd2),
-                S::fma(c4, d[1], S::fnma(c5, d[3], d[5])),
+                S::fma(product, d[0], S::fnma(sum, d[2], d[4])),
+                S::fma(p, odd, even),
+                S::fnma(p, odd, even),
+                S::fma(q, odd2, even2),
+                S::fnma(q, odd2, even2),
+                S::fma(product, d[1], S::fnma(sum, d[3], d[5])),
             ]
         }
     }
@@ -71,14 +82,15 @@ impl<S: Simd> Matrix<S, 6, 4> for At {
     unsafe fn apply(m: [S::V; 6]) -> [S::V; 4] {
         // SAFETY: arithmetic of the instruction set the caller runs on.
         unsafe {
-            let (c2, c4, c8) = (S::splat(2.0), S::splat(4.0), S::splat(8.0));
+            let [p, p2, p3] = [S::splat(P), S::splat(P * P), S::splat(P * P * P)];
+            let [q, q2, q3] = [S::splat(Q), S::splat(Q * Q), S::splat(Q * Q * Q)];
             let (sum, difference) = (S::add(m[1], m[2]), S::sub(m[1], m[2]));
             let (sum2, difference2) = (S::add(m[3], m[4]), S::sub(m[3], m[4]));
             [
                 S::add(m[0], S::add(sum, sum2)),
-                S::fma(c2, difference2, difference),
-                S::fma(c4, sum2, sum),
-                S::add(m[5], S::fma(c8, difference2, difference)),
+                S::fma(q, difference2, S::mul(p, difference)),
+                S::fma(q2, sum2, S::mul(p2, sum)),
+                S::fma(q3, difference2, S::fma(p3, difference, m[5])),
             ]
         }
     }
@@ -92,10 +104,10 @@ impl<S: Simd> Matrix<S, 4, 6> for A {
     unsafe fn apply(y: [S::V; 4]) -> [S::V; 6] {
         // SAFETY: arithmetic of the instruction set the caller runs on.
         unsafe {
-            let (c2, c4, c8) = (S::splat(2.0), S::splat(4.0), S::splat(8.0));
-            let (even, odd) = (S::add(y[0], y[2]), S::add(y[1], y[3]));
-            let (even2, odd2) = (S::fma(c4, y[2], y[0]), S::fma(c8, y[3], S::mul(c2, y[1])));
-            [y[0], S::add(even, odd), S::sub(even, odd), S::add(even2, odd2), S::sub(even2, odd2), y[3]]
+            let (p, p2, q, q2) = (S::splat(P), S::splat(P * P), S::splat(Q), S::splat(Q * Q));
+            let (even, odd) = (S::fma(p2, y[2], y[0]), S::fma(p2, y[3], y[1]));
+            let (even2, odd2) = (S::fma(q2, y[2], y[0]), S::fma(q2, y[3], y[1]));
+            [y[0], S::fma(p, odd, even), S::fnma(p, odd, even), S::fma(q, odd2, even2), S::fnma(q, odd2, even2), y[3]]
         }
     }
 }
@@ -108,14 +120,14 @@ impl<S: Simd> Matrix<S, 3, 6> for G {
     unsafe fn apply(w: [S::V; 3]) -> [S::V; 6] {
         // SAFETY: arithmetic of the instruction set the caller runs on.
         unsafe {
-            let outer = S::mul(S::add(w[0], w[2]), S::splat(-1.0 / 6.0));
-            let middle = S::mul(w[1], S::splat(1.0 / 6.0));
-            let outer2 = S::fma(w[0], S::splat(1.0 / 24.0), S::mul(w[2], S::splat(1.0 / 6.0)));
-            let middle2 = S::mul(w[1], S::splat(1.0 / 12.0));
+            let outer = S::mul(S::fma(w[2], S::splat(P * P), w[0]), S::splat(AT_P));
+            let middle = S::mul(w[1], S::splat(AT_P * P));
+            let outer2 = S::mul(S::fma(w[2], S::splat(Q * Q), w[0]), S::splat(AT_Q));
+            let middle2 = S::mul(w[1], S::splat(AT_Q * Q));
             [
-                S::mul(w[0], S::splat(0.25)),
-                S::sub(outer, middle),
+                S::mul(w[0], S::splat(AT_0)),
                 S::add(outer, middle),
+                S::sub(outer, middle),
                 S::add(outer2, middle2),
                 S::sub(outer2, middle2),
                 w[2],
@@ -132,13 +144,13 @@ impl<S: Simd> Matrix<S, 6, 3> for Gt {
     unsafe fn apply(d: [S::V; 6]) -> [S::V; 3] {
         // SAFETY: arithmetic of the instruction set the caller runs on.
         unsafe {
-            let (sixth, twelfth, twenty_fourth) = (S::splat(1.0 / 6.0), S::splat(1.0 / 12.0), S::splat(1.0 / 24.0));
-            let (sum, difference) = (S::add(d[1], d[2]), S::sub(d[2], d[1]));
-            let (sum2, difference2) = (S::add(d[3], d[4]), S::sub(d[3], d[4]));
+            let (p, q) = (S::splat(AT_P), S::splat(AT_Q));
+            let (sum, difference) = (S::mul(p, S::add(d[1], d[2])), S::mul(p, S::sub(d[1], d[2])));
+            let (sum2, difference2) = (S::mul(q, S::add(d[3], d[4])), S::mul(q, S::sub(d[3], d[4])));
             [
-                S::fnma(sum, sixth, S::fma(sum2, twenty_fourth, S::mul(d[0], S::splat(0.25)))),
-                S::fma(difference, sixth, S::mul(difference2, twelfth)),
-                S::fma(S::sub(sum2, sum), sixth, d[5]),
+                S::fma(d[0], S::splat(AT_0), S::add(sum, sum2)),
+                S::fma(difference2, S::splat(Q), S::mul(difference, S::splat(P))),
+                S::fma(sum2, S::splat(Q * Q), S::fma(sum, S::splat(P * P), d[5])),
             ]
         }
     }
