@@ -9,7 +9,7 @@ use rayon::prelude::*;
 /// # Shapes
 /// `x`, `out` `[n, size]`, `starts` `[n]`.
 pub fn dropout(x: &[f32], starts: &[u64], threshold: u16, out: &mut [f32]) {
-    assert!(!starts.is_empty() && x.len() == out.len() && x.len() % starts.len() == 0);
+    assert!(!starts.is_empty() && x.len() == out.len() && x.len().is_multiple_of(starts.len()));
     let (level, size) = (Level::best(), x.len() / starts.len());
     let kept = (65536.0 / f64::from(65536 - u32::from(threshold))) as f32;
     let samples = out.par_chunks_mut(size.max(1)).zip(x.par_chunks(size.max(1))).zip(starts);

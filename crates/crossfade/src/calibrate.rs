@@ -59,7 +59,7 @@ pub fn calibrate(
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<f64>> {
     // Another seed than training's: other noise and times, and with it held-out samples.
-    let config = RunConfig { seed: config.seed ^ 0x5EED_0F_CA11, ..config.clone() };
+    let config = RunConfig { seed: config.seed ^ 0x5EED_CA11, ..config.clone() };
     let loading = LoaderConfig { batch: 1, seed: config.seed, flip: false, threads: 1, cache: false };
     let mut loader = Loader::start(set, loading, 0)?;
     let mut calibration = Calibration::new(bins);
