@@ -111,7 +111,7 @@ fn draw(config: &RunConfig, checkpoint: &Checkpoint, dir: &RunDir, context: &Con
     panels.push((title.into(), contact_sheet(&rows, way.len(), 2, scale)));
     let curve = Series { name: "training loss".into(), points: smooth(&loss_curve(&dir.log())?) };
     let chart =
-        Chart { title: String::new(), x_label: "step".into(), y_label: "loss".into(), log: true, series: vec![curve] };
+        Chart { title: String::new(), x_label: "step".into(), y_label: "loss".into(), log: false, series: vec![curve] };
     panels.push(("The loss on the way".into(), chart.image()?));
     Ok(write_atomic(path, &board(&panels)?.encode_png(&[])?)?)
 }
