@@ -177,3 +177,28 @@ fn only_tracked_inputs_get_gradients() {
     let (fast, own) = (to_host(weight.grad(&grads).unwrap()), to_host(weight.grad(&own).unwrap()));
     assert_equal("weights", &[fast], &[own], 1e-5);
 }
+
+/// Prepared weights give the same bits, belong to their tensor, and do not outlive a change.
+#[test]
+fn repeated_convolutions_are_the_same() {
+    let plain = |seed, shape: [usize; 4]| from_host(&normals(seed, shape.iter().product()), shape, &Device::flex());
+    let (x, bias) = (plain(1, [2, 32, 12, 12]), from_host(&[0.5; 16], [16], &Device::flex()));
+    let weight = plain(2, [16, 32, 3, 3]);
+    let run =
+        |x: &Tensor<4>, weight: &Tensor<4>| to_host(layers::conv2d(x.clone(), weight.clone(), bias.clone(), 1, 1));
+    let first = run(&x, &weight);
+    for _ in 0..3 {
+        assert_eq!(run(&x, &weight), first);
+    }
+    assert_eq!(run(&x.clone().narrow(0, 1, 1), &weight), first[first.len() / 2..]);
+    for factor in [2.0, 3.0, 4.0] {
+        // Each in memory that another may just have left.
+        let scaled = weight.clone() * factor;
+        let (once, twice) = (run(&x, &scaled), run(&x, &scaled));
+        assert_eq!(once, twice);
+        let pairs = once.iter().zip(&first);
+        pairs.for_each(|(a, b)| assert!((a - 0.5 - factor * (b - 0.5)).abs() < 1e-4 * factor));
+    }
+    let changed = weight * 2.0;
+    assert_ne!(run(&x, &changed), first);
+}

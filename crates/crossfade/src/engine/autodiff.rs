@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use super::flex::{Dense, Room};
 use super::ops::{
-    DropMask, FusedOps, Maybe, attention_forward, attention_shape, conv_shape, doubled, dropped, halved, linear_shape,
-    norm_forward, norm_shape,
+    DropMask, FusedOps, Maybe, attention_forward, attention_shape, conv_forward, conv_shape, doubled, dropped, halved,
+    linear_shape, norm_forward, norm_shape,
 };
 
 type Tracked<C> = FloatTensor<Autodiff<Flex, C>>;
@@ -73,20 +73,22 @@ fn convolve_tracked<C: CheckpointStrategy, const N: usize>(
     stride: usize,
     padding: usize,
 ) -> Tracked<C> {
-    let run = |x: Tracked<C>, weight: Tracked<C>, bias: Tracked<C>| {
-        Flex::convolve(x.into_primitive(), weight.into_primitive(), bias.into_primitive(), base, stride, padding)
-    };
+    let shape = conv_shape(x.primitive(), weight.primitive(), stride, padding);
     match prep {
         OpsKind::Tracked(mut prep) => {
             let learns = weight.is_tracked() || bias.is_tracked();
             let state = ConvState {
                 x: learns.then(|| prep.checkpoint(&x)),
                 weight: x.is_tracked().then(|| prep.checkpoint(&weight)),
-                shape: conv_shape(x.primitive(), weight.primitive(), stride, padding),
+                shape,
             };
-            prep.finish(state, run(x, weight, bias))
+            let inputs = [x, weight, bias].map(|input| input.into_primitive());
+            prep.finish(state, conv_forward(inputs, base, &shape, false))
         }
-        OpsKind::UnTracked(prep) => prep.finish(run(x, weight, bias)),
+        OpsKind::UnTracked(prep) => {
+            let inputs = [x, weight, bias].map(|input| input.into_primitive());
+            prep.finish(conv_forward(inputs, base, &shape, true))
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whether the fast operations apply: f32 on the CPU, with or without gradients.
 pub fn is_fast<const D: usize>(x: &Tensor<D>) -> bool {
@@ -34,6 +34,11 @@ impl Dense {
         self.0.layout().shape().clone()
     }
 
+    /// The tensor's memory, if it holds nothing else.
+    pub fn memory(&self) -> Option<Arc<Bytes>> {
+        (self.0.bytes().len() == 4 * self.values().len()).then(|| self.0.data_arc())
+    }
+
     /// The tensor itself, sharing its memory.
     pub fn share(&self) -> FlexTensor {
         self.0.clone()
@@ -42,7 +47,10 @@ impl Dense {
 
 impl Drop for Dense {
     fn drop(&mut self) {
-        if self.0.is_unique() && self.0.bytes().len() >= SMALL {
+        let memory = self.0.data_arc();
+        // Two are the tensor and `memory`; weak references are those of prepared weights.
+        let free = Arc::strong_count(&memory) == 2 && Arc::weak_count(&memory) == 0;
+        if free && memory.len() >= SMALL {
             pool().put(self.0.clone());
         }
     }
