@@ -1,6 +1,6 @@
 //! The forward process and the bridge back (§1.1): everything that follows from an attenuation and a noise scale.
 use crate::quadrature::{Node, clamped_normal_nodes, normal_nodes};
-use crate::{Attenuation, AttenuationFn, Coef, Field, NoiseScale};
+use crate::{Attenuation, AttenuationFn, Coef, Estimate, Field, NoiseScale};
 use serde::{Deserialize, Serialize};
 
 /// How the drawn parts of phi are drawn.
@@ -95,12 +95,12 @@ impl Process {
     }
 
     /// The DDIM-η family (§3.3): x_s = anchor + H_s(phi) + √(σ_s² − η²σ̃²) eps + η σ̃ z. η = 0 is deterministic, η = 1 the
-    /// bridge of Alg. 2; `anchor` is the x_0 that the step starts from. Without `z` the mean is returned.
-    pub fn ddim<F: Field>(&self, anchor: &F, phi: &[F], eps: &F, z: Option<&F>, eta: f64, t: f64, s: f64) -> F {
+    /// bridge of Alg. 2. Without `z` the mean is returned.
+    pub fn ddim<F: Field>(&self, from: &Estimate<F>, z: Option<&F>, eta: f64, t: f64, s: f64) -> F {
         let deviation = eta * self.sigma_tilde(t, s);
         let direct = (self.noise.variance(s) - deviation * deviation).max(0.0).sqrt();
-        let H_s = self.H(phi, s);
-        let mut terms = vec![(1.0.into(), anchor), (1.0.into(), &H_s), (direct.into(), eps)];
+        let H_s = self.H(&from.phi, s);
+        let mut terms = vec![(1.0.into(), &from.anchor), (1.0.into(), &H_s), (direct.into(), &from.eps)];
         terms.extend(z.filter(|_| deviation > 0.0).map(|z| (deviation.into(), z)));
         F::lincomb(&terms)
     }

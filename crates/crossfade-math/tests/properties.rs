@@ -60,7 +60,8 @@ proptest! {
             close(p.u_tilde(&x_t, &phi, &eps, t, s), x0 + p.H(&phi, s) + var_s / var_t.sqrt() * eps, 1e-10, p);
             close(var_s * var_s / var_t + p.sigma_tilde(t, s).powi(2), var_s, 1e-12, p);
             // η = 1 is the bridge.
-            let x_s = p.ddim(&x0, &phi, &eps, None, 1.0, t, s);
+            let truth = Estimate { x0, phi: phi.clone(), eps, anchor: x0 };
+            let x_s = p.ddim(&truth, None, 1.0, t, s);
             close(x_s, p.u_tilde(&x_t, &phi, &eps, t, s), 1e-9, p);
         }
     }
@@ -221,7 +222,8 @@ fn moments_agree_with_monte_carlo() {
             let mean = p.attenuation.mean(&x0, &phi, &t.into());
             rows.push((mean, phi));
         }
-        let mean = |f: &dyn Fn(&(f64, Vec<f64>)) -> f64| rows.iter().map(f).sum::<f64>() / N as f64;
+        type Row = (f64, Vec<f64>);
+        let mean = |f: &dyn Fn(&Row) -> f64| rows.iter().map(f).sum::<f64>() / N as f64;
         let m = p.attenuation.moments(sigma_data, p.draw, t);
         let e = mean(&|r| r.0);
         close(m.signal, mean(&|r| (r.0 - e).powi(2)), 0.01, p);

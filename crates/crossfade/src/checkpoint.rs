@@ -7,9 +7,9 @@ use crate::config::RunConfig;
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::nn::Denoiser;
-use crate::nn::weights::{HostTensor, TensorFile, apply, save_tensors};
+use crate::nn::weights::apply;
+use crate::tensorfile::{TensorFile, TensorMap};
 use crossfade_math::AttenuationFn;
-use flate2::Crc;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -47,85 +47,53 @@ pub struct Checkpoint {
     file: TensorFile,
 }
 
-/// Metadata keys.
+/// The text entries that make a tensor file a checkpoint: the configuration after `step` steps.
+pub fn metadata(config: &RunConfig, step: u64) -> Result<BTreeMap<String, String>> {
+    let entries =
+        [(VERSION, env!("CARGO_PKG_VERSION").to_string()), (CONFIG, config.to_toml()?), (STEP, step.to_string())];
+    Ok(entries.map(|(k, v)| (k.to_string(), v)).into())
+}
+
 const VERSION: &str = "crossfade";
 const CONFIG: &str = "config";
 const STEP: &str = "step";
-const CHECKSUM: &str = "crc32";
-
-/// Writes a checkpoint of `config` after `step` steps.
-pub fn save(path: &Path, config: &RunConfig, step: u64, tensors: &[HostTensor]) -> Result<()> {
-    let metadata = BTreeMap::from(
-        [
-            (VERSION, env!("CARGO_PKG_VERSION").to_string()),
-            (CONFIG, config.to_toml()?),
-            (STEP, step.to_string()),
-            (CHECKSUM, checksum(tensors)),
-        ]
-        .map(|(k, v)| (k.to_string(), v)),
-    );
-    save_tensors(path, tensors, &metadata)
-}
-
-/// CRC-32 over names and values in the order of the names.
-fn checksum(tensors: &[HostTensor]) -> String {
-    let mut sorted: Vec<&HostTensor> = tensors.iter().collect();
-    sorted.sort_by(|a, b| a.0.cmp(&b.0));
-    let mut crc = Crc::new();
-    for (name, _, values) in sorted {
-        crc.update(name.as_bytes());
-        for block in values.chunks(4096) {
-            let bytes: Vec<u8> = block.iter().flat_map(|v| v.to_le_bytes()).collect();
-            crc.update(&bytes);
-        }
-    }
-    format!("{:08x}", crc.sum())
-}
 
 impl Checkpoint {
     /// Opens a checkpoint and checks all that can be checked without reading its tensors.
     pub fn open(path: &Path) -> Result<Self> {
         let file = TensorFile::open(path)?;
         let metadata = file.metadata();
-        let entry = |key: &str| {
-            metadata.get(key).cloned().ok_or_else(|| {
+        let entry = |key: &str, value: Option<String>| {
+            value.ok_or_else(|| {
                 let advice = "not a crossfade checkpoint (`crossfade convert` reads the reference's)";
                 Error::file(path, format!("{advice}: its metadata has no '{key}'"))
             })
         };
-        entry(VERSION)?;
-        let config = RunConfig::parse(&entry(CONFIG)?, &path.display().to_string())?;
-        let step = entry(STEP)?.parse().map_err(|_| Error::file(path, "its step is no number"))?;
-        Ok(Self { path: path.to_path_buf(), config, step, checksum: entry(CHECKSUM)?, file })
+        let text = |key: &str| entry(key, metadata.get(key).cloned());
+        text(VERSION)?;
+        let config = RunConfig::parse(&text(CONFIG)?, &path.display().to_string())?;
+        let step = text(STEP)?.parse().map_err(|_| Error::file(path, "its step is no number"))?;
+        let checksum = entry("crc32", file.checksum())?;
+        Ok(Self { path: path.to_path_buf(), config, step, checksum, file })
     }
 
-    /// All tensors under `prefix`, without it, in the order of the names; an error if the file is damaged.
-    fn tensors(&self) -> Result<Vec<HostTensor>> {
-        let mut tensors = vec![];
-        for (name, _) in self.file.shapes() {
-            let (shape, values) = self.file.read(&name)?;
-            tensors.push((name, shape, values));
-        }
-        let found = checksum(&tensors);
-        if found != self.checksum {
-            let message = format!("damaged: its tensors have the checksum {found}, {} was written", self.checksum);
-            return Err(Error::file(&self.path, message));
-        }
-        Ok(tensors)
+    /// All tensors, by name; an error if the file is damaged.
+    pub fn read(&self) -> Result<TensorMap> {
+        let tensors = self.file.read_all()?;
+        Ok(tensors.into_iter().map(|(name, shape, values)| (name, (shape, values))).collect())
     }
 
-    /// All tensors, by name.
-    pub fn read(&self) -> Result<BTreeMap<String, (Vec<usize>, Vec<f32>)>> {
-        Ok(self.tensors()?.into_iter().map(|(name, shape, values)| (name, (shape, values))).collect())
-    }
-
-    /// The network with the chosen weights, ready to sample.
+    /// The network with the chosen weights, ready to sample. A converted file holds one copy of the weights, without prefix.
     pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
-        let tensors = self.read()?;
-        let parts = self.config.process.attenuation.parts();
-        let unet = self.config.network.lazy(parts, device);
-        let source = |name: &str| tensors.get(&format!("{}{name}", weights.prefix())).cloned();
-        let unet = apply(unet, &source).map_err(|e| Error::file(&self.path, e.to_string()))?;
+        let mut tensors = self.read()?;
+        let prefix = if tensors.keys().any(|name| name.starts_with("model.")) { weights.prefix() } else { "" };
+        let unet = self.config.network.lazy(self.config.process.attenuation.parts(), device);
+        let mut chosen = TensorMap::new();
+        while let Some((name, tensor)) = tensors.pop_first() {
+            chosen.extend(name.strip_prefix(prefix).map(|name| (name.to_string(), tensor)));
+        }
+        let unet =
+            apply(unet, &|name| chosen.get(name).cloned()).map_err(|e| Error::file(&self.path, e.to_string()))?;
         Ok(Denoiser { unet, process: self.config.process, precond: self.config.precond })
     }
 }

@@ -8,6 +8,7 @@ pub use crossfade_math as math;
 
 pub mod augment;
 pub mod bench;
+pub mod calibrate;
 pub mod checkpoint;
 pub mod config;
 pub mod convert;
@@ -21,6 +22,7 @@ pub mod nn;
 pub mod plot;
 pub mod rng;
 pub mod sample;
+pub mod tensorfile;
 pub mod train;
 
 pub use error::{Error, Result};

@@ -1,4 +1,5 @@
 //! Line charts as SVG and PNG, with an embedded font so that they look the same on every machine.
+use crate::data::Image;
 use crate::error::{Error, Result};
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
@@ -43,20 +44,66 @@ const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 0, 0),
 ];
 
+/// Makes the font known, once.
+fn embed_font() {
+    static FONT: Once = Once::new();
+    FONT.call_once(|| {
+        // The font is part of the crate, so registering it cannot fail at run time.
+        let _ = register_font("sans-serif", FontStyle::Normal, dejavu::sans::regular());
+    });
+}
+
+/// Pictures below each other, each under its title.
+pub fn board(panels: &[(String, Image)]) -> Result<Image> {
+    const MARGIN: usize = 16;
+    const TITLE: usize = 30;
+    embed_font();
+    let width = panels.iter().map(|(_, image)| image.width).max().unwrap_or(0) + 2 * MARGIN;
+    let height = panels.iter().map(|(_, image)| image.height + TITLE + MARGIN).sum::<usize>() + MARGIN;
+    let mut pixels = vec![255; width * height * 3];
+    let tops: Vec<usize> = panels
+        .iter()
+        .scan(MARGIN, |top, (_, image)| {
+            let here = *top;
+            *top += TITLE + image.height + MARGIN;
+            Some(here)
+        })
+        .collect();
+    {
+        let area = BitMapBackend::with_buffer(&mut pixels, (width as u32, height as u32)).into_drawing_area();
+        for ((title, _), top) in panels.iter().zip(&tops) {
+            let text = Text::new(title.as_str(), (MARGIN as i32, *top as i32 + 4), ("sans-serif", 18));
+            area.draw(&text).map_err(|e| Error::Run(e.to_string()))?;
+        }
+    }
+    for ((_, image), top) in panels.iter().zip(&tops) {
+        let rgb = image.with_channels(3);
+        for (y, row) in rgb.pixels.chunks_exact(rgb.width * 3).enumerate() {
+            let start = ((top + TITLE + y) * width + MARGIN) * 3;
+            pixels[start..start + row.len()].copy_from_slice(row);
+        }
+    }
+    Ok(Image::new(width, height, 3, pixels))
+}
+
 impl Chart {
     /// Writes the chart; the path's ending, `.svg` or `.png`, chooses the format.
     pub fn save(&self, path: &Path) -> Result<()> {
-        static FONT: Once = Once::new();
-        FONT.call_once(|| {
-            // The font is part of the crate, so registering it cannot fail at run time.
-            let _ = register_font("sans-serif", FontStyle::Normal, dejavu::sans::regular());
-        });
+        embed_font();
         let drawn = match path.extension().and_then(|e| e.to_str()) {
             Some("svg") => self.draw(&SVGBackend::new(path, SIZE).into_drawing_area()),
             Some("png") => self.draw(&BitMapBackend::new(path, SIZE).into_drawing_area()),
             _ => return Err(Error::file(path, "a chart is written as .svg or .png")),
         };
         drawn.map_err(|message| Error::file(path, message))
+    }
+
+    /// The chart as a picture.
+    pub fn image(&self) -> Result<Image> {
+        embed_font();
+        let mut pixels = vec![0; (SIZE.0 * SIZE.1 * 3) as usize];
+        self.draw(&BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area()).map_err(Error::Run)?;
+        Ok(Image::new(SIZE.0 as usize, SIZE.1 as usize, 3, pixels))
     }
 
     fn draw<B: DrawingBackend>(

@@ -20,8 +20,13 @@ fn random<const D: usize>(seed: u64, shape: [usize; D], scale: f32) -> Tensor<D>
     from_host(&values, shape, &Device::flex().autodiff()).require_grad()
 }
 
+/// Reads one input's gradient.
+type Of<'a> = &'a dyn Fn(&Grads) -> Vec<f32>;
+/// An operation on images.
+type Op = fn(Tensor<4>) -> Tensor<4>;
+
 /// The result of `f` and, one after the other, the gradients of a weighted sum of it.
-fn run<const D: usize>(y: Tensor<D>, inputs: &[&dyn Fn(&Grads) -> Vec<f32>]) -> Vec<Vec<f32>> {
+fn run<const D: usize>(y: Tensor<D>, inputs: &[Of]) -> Vec<Vec<f32>> {
     let weights = from_host(&normals(99, y.dims().iter().product()), y.dims(), &Device::flex());
     let mut results = vec![to_host(y.clone())];
     let grads = (y * weights).sum().backward();
@@ -54,7 +59,7 @@ fn convolutions() {
         let x = random(1, [b, cin, h, w], 1.0);
         let weight = random(2, [cout, cin, kernel, kernel], 0.1);
         let bias = random(3, [cout], 1.0);
-        let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 3] = [&gradient(&x), &gradient(&weight), &gradient(&bias)];
+        let inputs: [Of; 3] = [&gradient(&x), &gradient(&weight), &gradient(&bias)];
         let call = |f: fn(Tensor<4>, Tensor<4>, Tensor<1>, usize, usize) -> Tensor<4>| {
             run(f(x.clone(), weight.clone(), bias.clone(), 1, kernel / 2), &inputs)
         };
@@ -68,7 +73,7 @@ fn group_norms() {
         let x = random(1, [b, c, h, w], 2.0);
         let (gamma, beta) = (random(2, [c], 1.0), random(3, [c], 1.0));
         let modulation = random(4, [b, 2 * c], 0.5);
-        let plain: [&dyn Fn(&Grads) -> Vec<f32>; 3] = [&gradient(&x), &gradient(&gamma), &gradient(&beta)];
+        let plain: [Of; 3] = [&gradient(&x), &gradient(&gamma), &gradient(&beta)];
         let (x1, g1, b1) = (|| x.clone(), || gamma.clone(), || beta.clone());
         let fast = run(layers::group_norm(x1(), g1(), b1(), groups), &plain);
         let own = run(composed::group_norm(x1(), g1(), b1(), groups), &plain);
@@ -87,7 +92,7 @@ fn group_norms() {
 fn attention() {
     for (b, heads, d, h, w) in [(2, 2, 8, 4, 6), (1, 1, 64, 16, 16), (3, 2, 16, 3, 3)] {
         let qkv = random(1, [b, 3 * heads * d, h, w], 1.0);
-        let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 1] = [&gradient(&qkv)];
+        let inputs: [Of; 1] = [&gradient(&qkv)];
         let fast = run(self_attention(qkv.clone(), heads), &inputs);
         let own = run(composed_self_attention(qkv.clone(), heads), &inputs);
         assert_equal("attention", &fast, &own, 2e-6);
@@ -98,8 +103,8 @@ fn attention() {
 fn sizes_and_silu() {
     for shape in [[2, 3, 4, 6], [1, 8, 16, 16]] {
         let x = random(1, shape, 3.0);
-        let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 1] = [&gradient(&x)];
-        let pairs: [(&str, fn(Tensor<4>) -> Tensor<4>, fn(Tensor<4>) -> Tensor<4>); 3] = [
+        let inputs: [Of; 1] = [&gradient(&x)];
+        let pairs: [(&str, Op, Op); 3] = [
             ("halve", layers::halve, composed::halve),
             ("double", layers::double, composed::double),
             ("silu", layers::silu, burn::tensor::activation::silu),
@@ -114,7 +119,7 @@ fn sizes_and_silu() {
 fn dense_layers() {
     for (b, cin, cout) in [(1, 64, 10), (5, 256, 77), (3, 9, 16)] {
         let (x, weight, bias) = (random(1, [b, cin], 1.0), random(2, [cout, cin], 1.0), random(3, [cout], 1.0));
-        let all: [&dyn Fn(&Grads) -> Vec<f32>; 3] = [&gradient(&x), &gradient(&weight), &gradient(&bias)];
+        let all: [Of; 3] = [&gradient(&x), &gradient(&weight), &gradient(&bias)];
         for bias in [Some(bias.clone()), None] {
             let inputs = if bias.is_some() { &all[..] } else { &all[..2] };
             let fast = run(layers::linear(x.clone(), weight.clone(), bias.clone()), inputs);
@@ -127,7 +132,7 @@ fn dense_layers() {
 #[test]
 fn channels_side_by_side() {
     let (a, b) = (random(1, [3, 4, 2, 5], 1.0), random(2, [3, 1, 2, 5], 1.0));
-    let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 2] = [&gradient(&a), &gradient(&b)];
+    let inputs: [Of; 2] = [&gradient(&a), &gradient(&b)];
     let fast = run(layers::concat(a.clone(), b.clone()), &inputs);
     assert_eq!(fast, run(Tensor::cat(vec![a.clone(), b.clone()], 1), &inputs));
 }
@@ -136,7 +141,7 @@ fn channels_side_by_side() {
 fn dropout_passes_gradients_where_it_passed_values() {
     let x = random(1, [3, 5, 7, 9], 1.0);
     let key = DropoutKey { seed: 1, step: 2, samples: vec![4, 5, 6] };
-    let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 1] = [&gradient(&x)];
+    let inputs: [Of; 1] = [&gradient(&x)];
     let [y, dx] = run(dropout(x.clone(), 0.3, 7, &key), &inputs).try_into().unwrap();
     let zeros = y.iter().filter(|&&v| v == 0.0).count();
     assert!((200..400).contains(&zeros), "{zeros} of 945");
@@ -151,7 +156,7 @@ fn convolutions_onto_something() {
     let device = Device::flex().autodiff();
     let conv = Conv::new(&Place::root(3, &device), 6, 8, 3);
     let (x, base) = (random(1, [2, 6, 8, 8], 1.0), random(2, [2, 8, 8, 8], 1.0));
-    let inputs: [&dyn Fn(&Grads) -> Vec<f32>; 2] = [&gradient(&x), &gradient(&base)];
+    let inputs: [Of; 2] = [&gradient(&x), &gradient(&base)];
     let fast = run(conv.forward_onto(base.clone(), x.clone()), &inputs);
     assert_equal("onto", &fast, &run(conv.forward(x.clone()) + base.clone(), &inputs), 1e-6);
 }

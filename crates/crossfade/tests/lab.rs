@@ -45,7 +45,7 @@ fn every_sampler_reaches_the_data_under_every_attenuation() {
                     dim: 2,
                     components: 1,
                     std: 0.15,
-                    samples: 600,
+                    samples: 400,
                     attenuations: vec![attenuation],
                     noise,
                     grids: vec![GridKind::UniformSqrt],
@@ -57,7 +57,7 @@ fn every_sampler_reaches_the_data_under_every_attenuation() {
             .unwrap();
             for curve in &report.curves {
                 let last = curve.cells.last().unwrap();
-                // 600 samples in two dimensions are about 0.01 from each other; the mean heads of the nonlinear
+                // 400 samples in two dimensions are about 0.01 from each other; the mean heads of the nonlinear
                 // attenuations leave a bias of their own.
                 let bound = if attenuation == Attenuation::Sine { 0.06 } else { 0.03 };
                 assert!(last.w2 < bound, "{noise:?}\n{report}");

@@ -1,4 +1,4 @@
-//! A geometric warp without aliasing (SPEC §2.6, "Exact alignment"): reflect, upsample ×2 with the sym6 wavelet's
+//! A geometric warp without aliasing (§2.6, "Exact alignment"): reflect, upsample ×2 with the sym6 wavelet's
 //! low-pass, sample bilinearly, downsample ×2 with the same filter. The filter is orthonormal, so the identity returns
 //! the image it was given. Geometry is f64, pixels are f32.
 

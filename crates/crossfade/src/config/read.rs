@@ -45,18 +45,28 @@ pub(super) struct Document {
 impl Document {
     /// Reads what can be read.
     pub fn parse(text: &str, origin: &str) -> Self {
-        let (parsed, errors) = DeTable::parse_recoverable(text);
-        let mut lines = HashMap::new();
-        collect_lines(text, parsed.get_ref(), "", &mut lines);
-        let table: Result<Table, _> = serde::Deserialize::deserialize(toml::Deserializer::from(parsed));
-        let broken = errors.iter().chain(table.as_ref().err().filter(|_| errors.is_empty()));
-        let syntax = broken
-            .map(|e| {
-                let line = e.span().map_or(1, |span| line_of(text, span.start));
-                (line, format!("{origin}:{line}: {}", e.message()))
-            })
-            .collect();
-        Self { table: table.unwrap_or_default(), syntax, origin: origin.to_string(), lines }
+        let mut readable = text.to_string();
+        let mut syntax: Vec<(usize, String)> = Vec::new();
+        // The parser gives up within a broken line, so it is blanked and the rest is read again.
+        loop {
+            let (parsed, errors) = DeTable::parse_recoverable(&readable);
+            let mut lines = HashMap::new();
+            collect_lines(&readable, parsed.get_ref(), "", &mut lines);
+            let table: Result<Table, _> = serde::Deserialize::deserialize(toml::Deserializer::from(parsed));
+            let mut fresh: Vec<(usize, String)> = (errors.iter().chain(table.as_ref().err()))
+                .map(|e| (e.span().map_or(1, |span| line_of(&readable, span.start)), e.message()))
+                .map(|(line, message)| (line, format!("{origin}:{line}: {message}")))
+                .filter(|(line, _)| syntax.iter().all(|(known, _)| known != line))
+                .collect();
+            fresh.sort_by_key(|(line, _)| *line);
+            fresh.dedup_by_key(|(line, _)| *line);
+            fresh.truncate(MAX_PROBLEMS);
+            if fresh.is_empty() || syntax.len() >= MAX_PROBLEMS {
+                return Self { table: table.unwrap_or_default(), syntax, origin: origin.to_string(), lines };
+            }
+            readable = blanked(&readable, &fresh);
+            syntax.extend(fresh);
+        }
     }
 
     /// Whether the key stands on a line that could not be read.
@@ -79,6 +89,18 @@ impl Document {
             }
         }
     }
+}
+
+/// The text with spaces for the broken lines; a broken header takes its section along.
+fn blanked(text: &str, broken: &[(usize, String)]) -> String {
+    let mut skipping = false;
+    let lines = text.split('\n').enumerate().map(|(i, line)| {
+        let header = line.trim_start().starts_with('[');
+        let bad = broken.iter().any(|(number, _)| *number == i + 1);
+        skipping = if header { bad } else { skipping };
+        if bad || skipping { " ".repeat(line.len()) } else { line.to_string() }
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn line_of(text: &str, at: usize) -> usize {
@@ -221,8 +243,8 @@ fn unknown_key<T: Serialize + Default>(table: &Table, path: &[String], name: &st
     // What is given under its right name too is not in doubt.
     doubtful.retain(|key| {
         let keys: Vec<_> = key.split('.').map(str::to_string).collect();
-        let (last, sections) = keys.split_at(keys.len() - 1);
-        at(table, sections).is_none_or(|section| !section.contains_key(&last[0]))
+        let found = keys.split_last().and_then(|(last, sections)| at(table, sections)?.get(last));
+        found.is_none()
     });
     Problem { path: path.join("."), message: format!("unknown key{hint}"), missing: false, doubtful }
 }

@@ -127,7 +127,7 @@ impl RunConfig {
     fn check_optim(&self, checks: &mut Checks) {
         let o = &self.optim;
         checks.positive(o.lr, "optim.lr");
-        let floor = (0.0..=o.lr).contains(&o.lr_floor) || !(o.lr > 0.0);
+        let floor = (0.0..=o.lr).contains(&o.lr_floor) || o.lr <= 0.0 || o.lr.is_nan();
         checks.require(floor, &["optim.lr_floor", "optim.lr"], format!("must be from 0 to optim.lr = {}", o.lr));
         checks.not_negative(o.lr_exponent, "optim.lr_exponent");
         checks.not_negative(o.weight_decay, "optim.weight_decay");
@@ -157,7 +157,7 @@ impl RunConfig {
             format!("must be 0, or {LABELS} for the labels of the augmentation pipe, not {labels}"),
         );
         checks.require(
-            !(p > 0.0) || labels == LABELS,
+            p == 0.0 || labels == LABELS,
             &["train.augment", "network.augment_dim"],
             format!("needs network.augment_dim = {LABELS}, so that the network is told what was done to an image"),
         );

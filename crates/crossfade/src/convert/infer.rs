@@ -1,33 +1,19 @@
-//! What a state dict tells about its network when the user does not say (Appendix B, SPEC 4.2).
+//! What a state dict tells about its network when the user does not say (Appendix B, §4.2).
 use super::source::Source;
 use crate::error::{Error, Result};
+use crate::nn::{Decoders, UNetConfig};
 use serde::Serialize;
 
 /// Largest resolution and deepest pyramid believed.
 const MAX_RESOLUTION: usize = 1 << 14;
 
-/// The settings of an unconditional U-Net that can be read off names and shapes.
-///
-/// Not among them: dropout, the noise scale, and the skip scaling of single-decoder nets, which leave no trace in the weights.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// An unconditional U-Net as far as names and shapes tell.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InferredUnet {
-    /// Image size that names the levels.
-    pub resolution: usize,
-    /// Image channels.
-    pub channels: usize,
-    /// Base width M.
-    pub width: usize,
-    /// Width multiplier per level.
-    pub mult: Vec<usize>,
-    /// Blocks per level.
-    pub blocks: usize,
-    /// Resolutions with attention. Below 64 channels attention has no heads and no weights, so a level that asked for
-    /// it there is not listed; the network is the same.
-    pub attention: Vec<usize>,
-    /// Whether the noise head has a decoder of its own.
-    pub two_decoders: bool,
-    /// Number of augmentation labels, 0 without.
-    pub augment_dim: usize,
+    /// Its options. Dropout and the skip scaling of single-decoder nets leave no trace in the weights: they have their
+    /// defaults. Below 64 channels attention has no heads and no weights, so a level that asked for it there is not
+    /// listed; the network is the same.
+    pub config: UNetConfig,
     /// Number of attenuation functions that the first head predicts (1 constant, 2 linear).
     pub phi_parts: usize,
 }
@@ -44,7 +30,7 @@ pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
     let net = Net { source, prefix };
 
     let [embedding, width] = net.shape(mark)?;
-    if width == 0 || embedding != 4 * width {
+    if width == 0 || width.checked_mul(4) != Some(embedding) {
         return Err(Error::request(format!("{mark} is [{embedding}, {width}]; expected [4M, M] for a width M")));
     }
     let resolution = net.resolution()?;
@@ -70,17 +56,16 @@ pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
 
     let [out_channels, _, _, _] = net.shape("out_conv.weight")?;
     let augment_dim = if net.has("map_augment.weight") { net.shape::<2>("map_augment.weight")?[1] } else { 0 };
-    Ok(InferredUnet {
-        resolution,
-        channels,
-        width,
-        mult,
-        blocks,
-        attention,
-        two_decoders: net.has("out_conv2.weight"),
-        augment_dim,
-        phi_parts: exact(out_channels, channels, "the channels of the first head", "image channels")?,
-    })
+    let decoders = match (net.has("out_conv2.weight"), net.has("branch.conv1.weight")) {
+        (true, _) => Decoders::Two,
+        (false, true) => Decoders::Conv,
+        (false, false) => Decoders::One,
+    };
+    let phi_parts = exact(out_channels, channels, "the channels of the first head", "image channels")?;
+    let options = UNetConfig { resolution, channels, width, mult, blocks, attention, ..UNetConfig::default() };
+    let config = UNetConfig { decoders, augment_dim, ..options };
+    let problems = config.validate();
+    if problems.is_empty() { Ok(InferredUnet { config, phi_parts }) } else { Err(Error::Config(problems)) }
 }
 
 fn exact(n: usize, by: usize, what: &str, unit: &str) -> Result<usize> {

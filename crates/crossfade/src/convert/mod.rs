@@ -1,17 +1,18 @@
-//! Reference checkpoints as safetensors files, read without executing anything (SPEC 2.7, 4.7, Appendix B).
+//! Reference checkpoints as safetensors files, read without executing anything (§2.7, 4.7, Appendix B).
 mod container;
 mod element;
 mod infer;
 mod names;
 mod pickle;
 mod source;
-mod write;
 
+pub use crate::checkpoint::Weights;
 pub use infer::{InferredUnet, infer_unet};
 pub use names::{Mapping, WrongShape, map_names};
-pub use source::{Source, TensorF32, Weights, read, read_pt, read_safetensors};
+pub use source::{Source, TensorF32, read, read_pt, read_safetensors};
 
 use crate::error::{Error, Result};
+use crate::tensorfile::{TensorView, write_tensors};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -110,7 +111,10 @@ pub fn convert_source(
     for tensor in tensors.values() {
         *dtypes.entry(tensor.dtype.to_string()).or_default() += 1;
     }
-    write::safetensors(output, &tensors, metadata)?;
+    let mut notes: BTreeMap<String, String> = metadata.iter().cloned().collect();
+    notes.insert("format".to_owned(), "pt".to_owned());
+    let views = tensors.iter().map(|(&name, t)| (name, t.shape.as_slice(), t.data.as_slice()));
+    write_tensors(output, &views.collect::<Vec<TensorView>>(), &notes)?;
     Ok(Report {
         output: output.to_path_buf(),
         weights: source.weights,

@@ -1,4 +1,4 @@
-//! From the names of a reference state dict to those of our networks (SPEC 4.7, Appendix B).
+//! From the names of a reference state dict to those of our networks (§4.7, Appendix B).
 use super::source::Source;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -1,10 +1,11 @@
 //! The weights of a checkpoint as named f32 tensors, with limits on what a file may claim.
 use super::container::{Container, inspect};
 use super::element;
+use crate::checkpoint::Weights;
 use crate::error::{Error, Result};
+use crate::tensorfile::TensorFile;
 use pytorch_reader::{PickleValue, PytorchReader, Tensor};
-use safetensors::SafeTensors;
-use serde::Serialize;
+use safetensors::tensor::TensorInfo;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -14,16 +15,6 @@ const MAX_TENSORS: usize = 100_000;
 const MAX_TOTAL: u64 = 8 << 30;
 /// Tensors may share storage, but claim no more than this many times the size of their file.
 const MAX_SHARING: u64 = 8;
-
-/// Which copy of the weights to take from a trainer's checkpoint (SPEC 2.7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Weights {
-    /// The trained weights.
-    Model,
-    /// Their exponential moving average.
-    Ema,
-}
 
 /// One tensor, row-major.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,23 +95,19 @@ fn read_torch(path: &Path, which: Weights) -> Result<Source> {
 
 /// Read a safetensors file with the names of a state dict.
 pub fn read_safetensors(path: &Path, which: Weights) -> Result<Source> {
-    let size = std::fs::metadata(path).map_err(Error::io(path))?.len();
-    if size > 2 * MAX_TOTAL {
-        return Err(Error::file(path, format!("{size} bytes, more than the {} that are read", 2 * MAX_TOTAL)));
-    }
-    let bytes = std::fs::read(path).map_err(Error::io(path))?;
-    let file =
-        SafeTensors::deserialize(&bytes).map_err(|e| Error::file(path, format!("damaged safetensors file: {e}")))?;
-    let mut views: BTreeMap<String, _> = file.iter().map(|(name, view)| (name.to_string(), view)).collect();
-    choose_copy(path, &mut views, which, false)?;
-    check_size(path, views.values().map(|v| (v.shape().iter().product(), v.data().len())))?;
+    let file = TensorFile::open(path)?;
+    let mut names: BTreeMap<String, String> = file.shapes().into_iter().map(|(n, _)| (n.clone(), n)).collect();
+    choose_copy(path, &mut names, which, false)?;
+    let infos: Vec<&TensorInfo> = names.values().map(|name| file.info(name)).collect::<Result<_>>()?;
+    check_size(path, infos.iter().map(|i| (i.shape.iter().product(), i.data_offsets.1 - i.data_offsets.0)))?;
 
     let mut tensors = BTreeMap::new();
-    for (name, view) in views {
-        let (dtype, data) = element::from_safetensors(view.dtype(), view.data()).ok_or_else(|| {
-            Error::file(path, format!("tensor {name} has type {:?}, which cannot be converted", view.dtype()))
+    for (name, stored) in names {
+        let (info, bytes) = file.bytes(&stored)?;
+        let (dtype, data) = element::from_safetensors(info.dtype, &bytes).ok_or_else(|| {
+            Error::file(path, format!("tensor {name} has type {:?}, which cannot be converted", info.dtype))
         })?;
-        tensors.insert(name, TensorF32 { shape: view.shape().to_vec(), data, dtype });
+        tensors.insert(name, TensorF32 { shape: info.shape.clone(), data, dtype });
     }
     Ok(Source { tensors, step: None, weights: which })
 }

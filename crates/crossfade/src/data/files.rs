@@ -1,17 +1,21 @@
 //! Files that appear whole or not at all, and files read with a limit.
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Writes `bytes` to `path` so that a reader sees the old file or the new one, never a part: written aside in the same
-/// directory, flushed to the disk, renamed. On failure the file aside is removed.
+/// Writes `bytes` to `path`, whole or not at all.
 pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
-    let path = path.as_ref();
+    write_whole(path.as_ref(), |file| file.write_all(bytes))
+}
+
+/// Lets `write` fill the file `path` so that a reader sees the old file or the new one, never a part: written aside in
+/// the same directory, flushed to the disk, renamed. On failure the file aside is removed.
+pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
     let aside = beside(path)?;
-    let written = write_synced(&aside, bytes).and_then(|()| fs::rename(&aside, path));
+    let written = write_synced(&aside, write).and_then(|()| fs::rename(&aside, path));
     if let Err(source) = written {
         // The first error is the one worth telling; the file may not even have been created.
         let _ = fs::remove_file(&aside);
@@ -29,10 +33,11 @@ fn beside(path: &Path) -> Result<PathBuf> {
     Ok(path.with_file_name(aside))
 }
 
-fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
+fn write_synced(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> std::io::Result<()> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let mut file = BufWriter::with_capacity(1 << 20, file);
+    write(&mut file)?;
+    file.into_inner()?.sync_all()
 }
 
 /// Makes the rename itself durable; only Unix can open a directory for that.

@@ -23,11 +23,24 @@ pub struct Oracle {
 /// Nodes of a drawn part; its law is smooth on the scale on which x_t depends on it.
 const DRAWN_NODES: usize = 10;
 
+/// No attenuation has more parts.
+const MAX_PARTS: usize = 4;
+
 /// E over one coordinate's posterior of 1, phi and eps, times the likelihood.
+#[derive(Clone, Copy, Default)]
 struct Sums {
     likelihood: f64,
-    phi: Vec<f64>,
+    phi: [f64; MAX_PARTS],
     eps: f64,
+}
+
+/// One node of the drawn parts at one time.
+struct Drawn<'a> {
+    values: &'a [f64],
+    weight: f64,
+    /// phi and the mean of x_t for x_0 = 0: for affine attenuations all that is needed.
+    phi: Vec<f64>,
+    offset: f64,
 }
 
 impl Oracle {
@@ -50,44 +63,60 @@ impl Oracle {
         Self { mixture, process, drawn, inner }
     }
 
-    /// Posterior sums of one coordinate x under a component with mean `mu`.
-    fn coordinate(&self, x: f64, mu: f64, t: f64) -> Sums {
+    /// The nodes of the drawn parts at time t.
+    fn at(&self, t: f64) -> Vec<Drawn<'_>> {
         let attenuation = self.process.attenuation;
+        (self.drawn.iter())
+            .map(|(values, weight)| {
+                let phi = attenuation.solve(&0.0, values);
+                Drawn { values, weight: *weight, offset: attenuation.mean(&0.0, &phi, &t.into()), phi }
+            })
+            .collect()
+    }
+
+    /// Posterior sums of one coordinate x under a component with mean `mu`.
+    fn coordinate(&self, nodes: &[Drawn], x: f64, mu: f64, t: f64) -> Sums {
         let (sigma, std) = (self.process.noise.sigma(t), self.mixture.std);
         let a = 1.0 - t;
-        let mut sums = Sums { likelihood: 0.0, phi: vec![0.0; attenuation.parts()], eps: 0.0 };
-        for (drawn, weight) in &self.drawn {
-            let offset = attenuation.mean(&0.0, &attenuation.solve(&0.0, drawn), &t.into());
-            // x = a x_0 + offset + σ eps: variance, gain and posterior deviation of x_0.
-            let var = (a * std).powi(2) + sigma * sigma;
-            let residual = x - offset - a * mu;
-            let centre = mu + a * std * std / var * residual;
-            let width = std * sigma / var.sqrt();
-            for node in &self.inner {
-                let x0 = centre + width * node.value;
-                let phi = attenuation.solve(&x0, drawn);
-                let mean = attenuation.mean(&x0, &phi, &t.into());
-                let likelihood = if self.inner.len() == 1 {
-                    (-0.5 * residual * residual / var).exp() / var.sqrt()
-                } else {
-                    // prior(x_0) · p(x | x_0) · dx_0; the common 1/√2π factors cancel.
-                    let prior = (-0.5 * ((x0 - mu) / std).powi(2)).exp() / std;
-                    width * prior * (-0.5 * ((x - mean) / sigma).powi(2)).exp() / sigma
-                };
-                let mass = weight * node.weight * likelihood;
-                sums.likelihood += mass;
-                sums.phi.iter_mut().zip(&phi).for_each(|(s, p)| *s += mass * p);
-                sums.eps += mass * (x - mean) / sigma;
+        // x = a x_0 + offset + σ eps: variance of x, gain and deviation of x_0's posterior.
+        let var = (a * std).powi(2) + sigma * sigma;
+        let (gain, width) = (a * std * std / var, std * sigma / var.sqrt());
+        let mut sums = Sums::default();
+        for drawn in nodes {
+            let residual = x - drawn.offset - a * mu;
+            let centre = mu + gain * residual;
+            if self.inner.len() == 1 {
+                let mass = drawn.weight * (-0.5 * residual * residual / var).exp() / var.sqrt();
+                let mean = a * centre + drawn.offset;
+                sums.add(mass, drawn.phi.iter().copied(), (x - mean) / sigma);
+                // solve(x_0) = solve(0) with x_0 taken from the last part.
+                sums.phi[drawn.phi.len() - 1] -= mass * centre;
+            } else {
+                self.add_by_nodes(&mut sums, drawn, x, mu, t, (centre, width));
             }
         }
         sums
     }
 
+    /// The same where x_t is not affine in x_0: a sum over nodes of x_0 around (centre, width).
+    fn add_by_nodes(&self, sums: &mut Sums, drawn: &Drawn, x: f64, mu: f64, t: f64, (centre, width): (f64, f64)) {
+        let (sigma, std) = (self.process.noise.sigma(t), self.mixture.std);
+        for node in &self.inner {
+            let x0 = centre + width * node.value;
+            let phi = self.process.attenuation.solve(&x0, drawn.values);
+            let mean = self.process.attenuation.mean(&x0, &phi, &t.into());
+            // prior(x_0) · p(x | x_0) · dx_0; the common 1/√2π factors cancel.
+            let prior = (-0.5 * ((x0 - mu) / std).powi(2)).exp() / std;
+            let likelihood = width * prior * (-0.5 * ((x - mean) / sigma).powi(2)).exp() / sigma;
+            sums.add(drawn.weight * node.weight * likelihood, phi.iter().copied(), (x - mean) / sigma);
+        }
+    }
+
     /// E[phi | x], E[eps | x] for one point: parts in turn, then eps, each `dim` long.
-    fn point(&self, x: &[f64], t: f64) -> Vec<f64> {
+    fn point(&self, nodes: &[Drawn], x: &[f64], t: f64) -> Vec<f64> {
         let (dim, parts) = (self.mixture.dim, self.process.attenuation.parts());
         let components: Vec<Vec<Sums>> = (self.mixture.means.iter())
-            .map(|mean| x.iter().zip(mean).map(|(&x, &mu)| self.coordinate(x, mu, t)).collect())
+            .map(|mean| x.iter().zip(mean).map(|(&x, &mu)| self.coordinate(nodes, x, mu, t)).collect())
             .collect();
         let logs: Vec<f64> = (components.iter().zip(&self.mixture.weights))
             .map(|(sums, w)| w.ln() + sums.iter().map(|s| s.likelihood.max(1e-300).ln()).sum::<f64>())
@@ -99,7 +128,7 @@ impl Oracle {
             let share = (log - top).exp() / total;
             for (d, s) in sums.iter().enumerate() {
                 let scale = share / s.likelihood.max(1e-300);
-                for (part, phi) in s.phi.iter().enumerate() {
+                for (part, phi) in s.phi[..parts].iter().enumerate() {
                     out[part * dim + d] += scale * phi;
                 }
                 out[parts * dim + d] += scale * s.eps;
@@ -109,10 +138,19 @@ impl Oracle {
     }
 }
 
+impl Sums {
+    fn add(&mut self, mass: f64, phi: impl Iterator<Item = f64>, eps: f64) {
+        self.likelihood += mass;
+        self.phi.iter_mut().zip(phi).for_each(|(sum, phi)| *sum += mass * phi);
+        self.eps += mass * eps;
+    }
+}
+
 impl Predict<Points> for Oracle {
     fn predict(&self, x_t: &Points, t: f64, _condition: Option<&Points>) -> Result<Heads<Points>> {
         let (dim, parts) = (x_t.dim, self.process.attenuation.parts());
-        let rows: Vec<Vec<f64>> = x_t.data.par_chunks_exact(dim).map(|x| self.point(x, t)).collect();
+        let nodes = self.at(t);
+        let rows: Vec<Vec<f64>> = x_t.data.par_chunks_exact(dim).map(|x| self.point(&nodes, x, t)).collect();
         let column = |k: usize| Points {
             dim,
             data: rows.iter().flat_map(|r| r[k * dim..(k + 1) * dim].iter().copied()).collect(),
@@ -134,7 +172,7 @@ mod tests {
             for noise in NoiseScale::ALL {
                 let process = Process { attenuation, noise, draw: Draw::Clamped };
                 let mixture = Mixture::random(1, 3, 0.12, 0.5, 3);
-                let n = 20_000;
+                let n = 8_000;
                 let x0 = mixture.sample(n, 5);
                 let z: Vec<_> =
                     (0..process.drawn_parts()).map(|k| super::super::mixture::normals(1, n, 6, k as u64)).collect();

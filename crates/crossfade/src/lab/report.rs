@@ -4,7 +4,7 @@ use super::measure::slopes;
 use crate::error::Result;
 use crate::plot::{Chart, Series};
 use crate::sample::Sampler;
-use crossfade_math::Attenuation;
+use crossfade_math::{Attenuation, NoiseScale};
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -63,7 +63,8 @@ impl LabReport {
         self.curves.iter().find(|c| c.attenuation == attenuation && c.sampler == sampler && c.grid == grid)
     }
 
-    /// Charts RMS error (deterministic) and W2 (stochastic samplers) over evaluations for the first attenuation and grid.
+    /// Charts the median error of deterministic samplers over evaluations for the first attenuation and grid; the median,
+    /// because the few points between two modes hide the order of the rest in the RMS.
     pub fn chart(&self) -> Chart {
         let first = self.curves.first();
         let (attenuation, grid) = first.map_or((Attenuation::Constant, ""), |c| (c.attenuation, c.grid));
@@ -71,18 +72,18 @@ impl LabReport {
             .filter(|c| c.attenuation == attenuation && c.grid == grid && !c.sampler.is_stochastic())
             .map(|c| Series {
                 name: c.sampler.name().into(),
-                points: c.cells.iter().filter_map(|x| Some((x.evaluations as f64, x.rms?))).collect(),
+                points: c.cells.iter().filter_map(|x| Some((x.evaluations as f64, x.median?))).collect(),
             })
             .collect();
         let uniform = self.curve(attenuation, Sampler::Ab2, "uniform-t").filter(|_| grid != "uniform-t");
         series.extend(uniform.map(|c| Series {
             name: "ab2 on uniform-t".into(),
-            points: c.cells.iter().filter_map(|x| Some((x.evaluations as f64, x.rms?))).collect(),
+            points: c.cells.iter().filter_map(|x| Some((x.evaluations as f64, x.median?))).collect(),
         }));
         Chart {
             title: format!("Distance to the exact solution, {} attenuation, {grid} grid", attenuation.name()),
             x_label: "network evaluations".into(),
-            y_label: "RMS error".into(),
+            y_label: "median error".into(),
             log: true,
             series,
         }
@@ -106,8 +107,13 @@ impl fmt::Display for LabReport {
         let c = &self.config;
         writeln!(
             f,
-            "Exact denoiser of {} Gaussian(s) in {} dimensions, std {}, {} points, seed {}, noise {:?}.",
-            c.components, c.dim, c.std, c.samples, c.seed, c.noise
+            "Exact denoiser of {} Gaussian(s) in {} dimensions, std {}, {} points, seed {}, sigma = {}.",
+            c.components,
+            c.dim,
+            c.std,
+            c.samples,
+            c.seed,
+            if c.noise == NoiseScale::Sqrt { "sqrt(t)" } else { "t" }
         )?;
         writeln!(f, "RMS: distance to the exact solution of the same equation. W2: sliced distance to the data;")?;
         writeln!(
@@ -119,21 +125,32 @@ impl fmt::Display for LabReport {
         for curve in &self.curves {
             if heading != Some(curve.attenuation) {
                 heading = Some(curve.attenuation);
-                write!(f, "\n{:<12} {:<15} {:<13}", curve.attenuation.name(), "sampler", "grid")?;
-                for n in &c.evaluations {
-                    write!(f, " | {:^17}", format!("{n} evaluations"))?;
-                }
-                writeln!(f, " | order")?;
+                self.heading(f, curve.attenuation)?;
             }
-            write!(f, "{:<12} {:<15} {:<13}", "", curve.sampler.name(), curve.grid)?;
+            write!(f, "{:<15} {:<12}", curve.sampler.name(), curve.grid)?;
             for cell in &curve.cells {
-                let rms = cell.rms.map_or("   -   ".into(), |r| format!("{r:.1e}"));
-                write!(f, " | {rms:<8} {:<8.4}", cell.w2)?;
+                let rms = cell.rms.map_or("-".into(), |r| format!("{r:.1e}"));
+                write!(f, " | {rms:<6} {:<6.4}", cell.w2)?;
             }
             let tail = &curve.orders[curve.orders.len().saturating_sub(2)..];
             let orders: Vec<_> = tail.iter().map(|o| format!("{o:.2}")).collect();
             writeln!(f, " | {}", if orders.is_empty() { "-".into() } else { orders.join(" ") })?;
         }
         Ok(())
+    }
+}
+
+impl LabReport {
+    fn heading(&self, f: &mut fmt::Formatter, attenuation: Attenuation) -> fmt::Result {
+        writeln!(f, "\n{} attenuation", attenuation.name())?;
+        write!(f, "{:<28}", "network evaluations:")?;
+        for n in &self.config.evaluations {
+            write!(f, " | {n:<13}")?;
+        }
+        write!(f, " | order\n{:<15} {:<12}", "sampler", "grid")?;
+        for _ in &self.config.evaluations {
+            write!(f, " | {:<6} {:<6}", "RMS", "W2")?;
+        }
+        writeln!(f, " |")
     }
 }

@@ -13,7 +13,7 @@ pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>) -> Tensor<4> {
     v.matmul(weights.swap_dims(2, 3))
 }
 
-/// Attention of an image to itself; the channels of `qkv` are ordered head, channel, {q, k, v} (SPEC 4.2).
+/// Attention of an image to itself; the channels of `qkv` are ordered head, channel, {q, k, v} (§4.2).
 ///
 /// # Shapes
 /// `qkv` `[B, 3C, H, W]` to `[B, C, H, W]`.

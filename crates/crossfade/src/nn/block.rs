@@ -8,7 +8,7 @@ use super::dropout::{DropoutKey, dropout};
 use super::init::Place;
 use super::layers::{Conv, Dense, Norm, double, halve};
 
-/// `UNetBlock` of SPEC 4.2.
+/// `UNetBlock` of §4.2.
 #[derive(Module, Debug)]
 pub struct Block {
     norm0: Norm,

@@ -13,13 +13,13 @@ use crate::error::{Error, Result};
 pub enum Decoders {
     /// One decoder for phi and one for eps (the paper's network).
     Two,
-    /// One decoder for phi; eps follows from it algebraically (SPEC 4.5).
+    /// One decoder for phi; eps follows from it algebraically (§4.5).
     One,
-    /// One decoder for phi, and a branch of two convolutions at its end for eps (SPEC 4.4).
+    /// One decoder for phi, and a branch of two convolutions at its end for eps (§4.4).
     Conv,
 }
 
-/// The options of the unconditional U-Net (SPEC 4.2).
+/// The options of the unconditional U-Net (§4.2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UNetConfig {
@@ -41,7 +41,7 @@ pub struct UNetConfig {
     pub dropout: f64,
     /// Number of augmentation labels; 0 for none.
     pub augment_dim: usize,
-    /// Scale skip connections from 0.5 (deepest) to 1 (shallowest) (SPEC 4.5, `sd_3`).
+    /// Scale skip connections from 0.5 (deepest) to 1 (shallowest) (§4.5, `sd_3`).
     pub skip_scaling: bool,
 }
 
@@ -249,7 +249,7 @@ impl UNetConfig {
     }
 }
 
-/// The names that [`preset`] knows: the networks of the paper and of its releases (SPEC 4.3), and a small one.
+/// The names that [`preset`] knows: the networks of the paper and of its releases (§4.3), and a small one.
 pub const PRESETS: [&str; 9] = [
     "tiny",
     "cifar10-two-m192",

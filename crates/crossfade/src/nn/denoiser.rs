@@ -1,4 +1,4 @@
-//! The network with its preconditioning: from (x_t, t) to phi_hat and eps_hat (SPEC 4.1).
+//! The network with its preconditioning: from (x_t, t) to phi_hat and eps_hat (§4.1).
 use burn::tensor::Tensor;
 use crossfade_math::{AttenuationFn, Coef, Field, Precond, Process, Scaling, Scalings};
 
@@ -128,7 +128,7 @@ mod tests {
         Denoiser { unet, process, precond: Precond::default() }
     }
 
-    /// SPEC 13: the eps of a single decoder is that of two heads with equal raw outputs.
+    /// §13: the eps of a single decoder is that of two heads with equal raw outputs.
     #[test]
     fn a_single_decoder_gives_the_eps_of_equal_heads() {
         let one = denoiser(Decoders::One, Attenuation::Constant);

@@ -3,7 +3,7 @@ use burn::tensor::Tensor;
 
 use crate::engine::vector;
 
-/// [cos(c·f), sin(c·f)] with f_i = 10000^(−i/(M/2)), i < M/2 (SPEC 4.2).
+/// [cos(c·f), sin(c·f)] with f_i = 10000^(−i/(M/2)), i < M/2 (§4.2).
 ///
 /// # Shapes
 /// `c_noise` `[B]` to `[B, width]`.

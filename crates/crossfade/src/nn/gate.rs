@@ -8,7 +8,7 @@ use super::layers::Conv;
 /// A convolution and a gate; a tuple, because the reference names them `0` and `1`.
 pub type Decouple = (Conv, SpatialGate);
 
-/// Multiplies all channels by one map that attends to itself (SPEC 4.2, "SpatialAtt").
+/// Multiplies all channels by one map that attends to itself (§4.2, "SpatialAtt").
 #[derive(Module, Debug)]
 pub struct SpatialGate {
     map: Conv,

@@ -10,7 +10,7 @@ use super::init::{Place, Start};
 use crate::engine::is_fast;
 use crate::engine::ops::{self, NORM_EPSILON};
 
-/// A convolution of stride 1 that keeps the size of the image (SPEC 4.2: 3x3 padded by 1, or 1x1).
+/// A convolution of stride 1 that keeps the size of the image (§4.2: 3x3 padded by 1, or 1x1).
 #[derive(Module, Debug)]
 pub struct Conv {
     weight: Param<Tensor<4>>,
@@ -128,7 +128,7 @@ impl Norm {
     }
 }
 
-/// The number of groups for `channels` (SPEC 4.2).
+/// The number of groups for `channels` (§4.2).
 pub fn groups(channels: usize) -> usize {
     (channels / 4).clamp(1, 32)
 }
@@ -155,7 +155,7 @@ pub fn group_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, groups: usize
     composed::group_norm(x, gamma, beta, groups)
 }
 
-/// SiLU(GN(x)), or SiLU(GN(x)·(1 + scale) + shift) (SPEC 4.2).
+/// SiLU(GN(x)), or SiLU(GN(x)·(1 + scale) + shift) (§4.2).
 ///
 /// # Shapes
 /// `x` `[B, C, H, W]`, `gamma` and `beta` `[C]`, `scale_shift` `[B, 2C]`, scale first.

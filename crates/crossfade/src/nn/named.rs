@@ -111,11 +111,18 @@ impl Path {
     }
 }
 
-/// Names and shapes of all parameters in the order of registration, without creating any.
-pub fn shapes<M: Module>(module: &M) -> Vec<(String, Vec<usize>)> {
-    #[derive(Default)]
-    struct Shapes(Path, Vec<(String, Vec<usize>)>);
-    impl ModuleVisitor for Shapes {
+/// What a [`walk`] does at each parameter.
+pub trait Visit {
+    /// What it finds there.
+    type Found;
+    /// Looks at the parameter with this dotted name.
+    fn param<const D: usize>(&mut self, name: String, param: &Param<Tensor<D>>) -> Option<Self::Found>;
+}
+
+/// All that `visit` finds at the parameters of a module, in the order of registration.
+pub fn walk<M: Module, V: Visit>(module: &M, visit: V) -> Vec<V::Found> {
+    struct Walk<V: Visit>(Path, V, Vec<V::Found>);
+    impl<V: Visit> ModuleVisitor for Walk<V> {
         fn enter_module(&mut self, name: &str, _: &str) {
             self.0.enter(name);
         }
@@ -123,12 +130,24 @@ pub fn shapes<M: Module>(module: &M) -> Vec<(String, Vec<usize>)> {
             self.0.exit();
         }
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.1.push((self.0.name(), param.lazy_shape().to_vec()));
+            self.2.extend(self.1.param(self.0.name(), param));
         }
     }
-    let mut visitor = Shapes::default();
-    module.visit(&mut visitor);
-    visitor.1
+    let mut walk = Walk(Path::default(), visit, Vec::new());
+    module.visit(&mut walk);
+    walk.2
+}
+
+/// Names and shapes of all parameters in the order of registration, without creating any.
+pub fn shapes<M: Module>(module: &M) -> Vec<(String, Vec<usize>)> {
+    struct Shapes;
+    impl Visit for Shapes {
+        type Found = (String, Vec<usize>);
+        fn param<const D: usize>(&mut self, name: String, param: &Param<Tensor<D>>) -> Option<Self::Found> {
+            Some((name, param.lazy_shape().to_vec()))
+        }
+    }
+    walk(module, Shapes)
 }
 
 #[cfg(test)]
@@ -138,23 +157,17 @@ mod tests {
 
     #[test]
     fn ids_are_hashes_of_the_names_that_a_walk_finds() {
-        struct Ids(Path, usize);
-        impl ModuleVisitor for Ids {
-            fn enter_module(&mut self, name: &str, _: &str) {
-                self.0.enter(name);
-            }
-            fn exit_module(&mut self, _: &str, _: &str) {
-                self.0.exit();
-            }
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                assert_eq!(param.id.val(), fnv1a(&self.0.name()), "{}", self.0.name());
-                self.1 += 1;
+        struct Ids;
+        impl Visit for Ids {
+            type Found = (String, u64);
+            fn param<const D: usize>(&mut self, name: String, param: &Param<Tensor<D>>) -> Option<Self::Found> {
+                Some((name, param.id.val()))
             }
         }
         let config = UNetConfig { augment_dim: 9, ..crate::nn::preset("tiny").expect("a preset") };
         let net = config.init(1, 0, &Device::flex()).train();
-        let mut ids = Ids(Path::default(), 0);
-        net.valid().visit(&mut ids);
-        assert_eq!(ids.1, config.parameter_shapes(1).len());
+        let ids = walk(&net.valid(), Ids);
+        assert_eq!(ids.len(), config.parameter_shapes(1).len());
+        ids.iter().for_each(|(name, id)| assert_eq!(*id, fnv1a(name), "{name}"));
     }
 }

@@ -1,4 +1,4 @@
-//! One encoder, a split at the bottom, one or two decoders (SPEC 4.2).
+//! One encoder, a split at the bottom, one or two decoders (§4.2).
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 
@@ -41,7 +41,7 @@ pub struct UNet {
     skip_scaling: bool,
 }
 
-/// The eps output of a single decoder: GN, SiLU, conv, SiLU, conv (SPEC 4.4).
+/// The eps output of a single decoder: GN, SiLU, conv, SiLU, conv (§4.4).
 #[derive(Module, Debug)]
 struct Branch {
     norm: Norm,

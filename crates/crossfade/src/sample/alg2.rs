@@ -9,7 +9,7 @@ pub fn alg2<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, hooks: &mut
         (hooks.observe)(State { step, t, x_t: &x, x0: &e.x0 });
         let z = (s > 0.0).then(|| (hooks.noise)(step));
         // η = 1: the mean is ũ of Eq. 9, written from the anchor so that a clipped x̂_0 takes effect.
-        x = problem.process.ddim(&e.anchor, &e.phi, &e.eps, z.as_ref(), 1.0, t, s);
+        x = problem.process.ddim(&e, z.as_ref(), 1.0, t, s);
     }
     Ok(x)
 }

@@ -28,7 +28,7 @@ fn multistep<F: Field>(
         let e = problem.estimate(&x, t)?;
         (hooks.observe)(State { step, t, x_t: &x, x0: &e.x0 });
         let z = (s > 0.0 && eta > 0.0).then(|| (hooks.noise)(step));
-        x = problem.process.ddim(&e.anchor, &e.phi, &e.eps, z.as_ref(), eta, t, s);
+        x = problem.process.ddim(&e, z.as_ref(), eta, t, s);
         if let Some((t0, m0)) = &before {
             let c = slope_weight(t, s) / (t - t0);
             x = F::lincomb(&[(1.0.into(), &x), (c.into(), &e.x0), ((-c).into(), m0)]);

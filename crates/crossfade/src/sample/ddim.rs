@@ -8,7 +8,7 @@ pub fn ddim<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, hooks: &mut
         let e = problem.estimate(&x, t)?;
         (hooks.observe)(State { step, t, x_t: &x, x0: &e.x0 });
         let z = (s > 0.0 && eta > 0.0).then(|| (hooks.noise)(step));
-        x = problem.process.ddim(&e.anchor, &e.phi, &e.eps, z.as_ref(), eta, t, s);
+        x = problem.process.ddim(&e, z.as_ref(), eta, t, s);
     }
     Ok(x)
 }

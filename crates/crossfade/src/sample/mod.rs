@@ -61,7 +61,7 @@ impl<'a, F: Field> Problem<'a, F> {
 
     /// The deterministic first-order step from an estimate at t to s, exact while phi and eps stay as they are.
     fn first_order(&self, e: &Estimate<F>, t: f64, s: f64) -> F {
-        self.process.ddim(&e.anchor, &e.phi, &e.eps, None, 0.0, t, s)
+        self.process.ddim(e, None, 0.0, t, s)
     }
 }
 

@@ -18,7 +18,7 @@ pub fn reference_heun<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, h
         (hooks.observe)(State { step, t, x_t: &x, x0: &e.x0 });
         let z = (s > 0.0).then(|| (hooks.noise)(step));
         if s == 0.0 || t - s < full {
-            x = process.ddim(&e.anchor, &e.phi, &e.eps, z.as_ref(), 1.0, t, s);
+            x = process.ddim(&e, z.as_ref(), 1.0, t, s);
             continue;
         }
         // The predictor goes without noise, which is added once at the end.

@@ -3,8 +3,9 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
-use crate::nn::weights::{HostTensor, apply, collect};
+use crate::nn::weights::{apply, collect};
 use crate::nn::{Denoiser, UNet};
+use crate::tensorfile::{HostTensor, TensorMap, save_tensors};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use crossfade_kernels::{AdamW, adamw_step, ema_update, sum_sq};
@@ -78,7 +79,7 @@ impl TrainState {
     pub fn resume(checkpoint: &Checkpoint, device: &Device) -> Result<Self> {
         let mut tensors = checkpoint.read()?;
         let mut state = Self::new(&checkpoint.config, device);
-        let mut take = |prefix: &str| -> Result<BTreeMap<String, (Vec<usize>, Vec<f32>)>> {
+        let mut take = |prefix: &str| -> Result<TensorMap> {
             let wanted = state.names.iter().map(|(name, shape)| {
                 let found = tensors.remove(&format!("{prefix}{name}")).filter(|(s, _)| s == shape);
                 let missing = || Error::file(&checkpoint.path, format!("cannot be resumed: no fitting {prefix}{name}"));
@@ -88,7 +89,7 @@ impl TrainState {
         };
         let (model, mut ema, mut m, mut v) = (take("model.")?, take("ema.")?, take("adam_m.")?, take("adam_v.")?);
         state.net.unet = apply(state.net.unet, &|name| model.get(name).cloned())?;
-        let in_order = |map: &mut BTreeMap<String, (Vec<usize>, Vec<f32>)>| -> Vec<Vec<f32>> {
+        let in_order = |map: &mut TensorMap| -> Vec<Vec<f32>> {
             state.names.iter().map(|(name, _)| map.remove(name).map(|(_, w)| w).unwrap_or_default()).collect()
         };
         (state.ema, state.m, state.v) = (in_order(&mut ema), in_order(&mut m), in_order(&mut v));
@@ -107,7 +108,7 @@ impl TrainState {
         tensors.extend(named("ema.", &self.ema));
         tensors.extend(named("adam_m.", &self.m));
         tensors.extend(named("adam_v.", &self.v));
-        checkpoint::save(path, config, self.step, &tensors)
+        save_tensors(path, &tensors, &checkpoint::metadata(config, self.step)?)
     }
 
     /// The network with the averaged weights, without gradients.

@@ -12,6 +12,12 @@ pub fn u(hash: u64, i: u64) -> f64 {
     (s >> 11) as f64 * 2f64.powi(-53) * 2.0 - 1.0
 }
 
+/// The first `count` values of the tensor with this (salted) name, each a function of its u.
+pub fn values(name: &str, count: usize, value: impl Fn(f64) -> f64) -> Vec<f32> {
+    let hash = fnv1a(name);
+    (0..count as u64).map(|i| value(u(hash, i)) as f32).collect()
+}
+
 /// How an input follows from u.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
@@ -43,8 +49,7 @@ impl Rule {
 
     /// The first `count` values of the tensor with this (salted) name.
     pub fn values(self, name: &str, count: usize) -> Vec<f32> {
-        let hash = fnv1a(name);
-        (0..count as u64).map(|i| self.value(u(hash, i)) as f32).collect()
+        values(name, count, |u| self.value(u))
     }
 }
 
@@ -60,8 +65,7 @@ pub fn parameter(name: &str, shape: &[usize]) -> Vec<f32> {
         _ if name.ends_with("weight") => Box::new(|u| 1.0 + 0.1 * u),
         _ => Box::new(|u| 0.1 * u),
     };
-    let hash = fnv1a(name);
-    (0..shape.iter().product::<usize>() as u64).map(|i| rule(u(hash, i)) as f32).collect()
+    values(name, shape.iter().product(), rule)
 }
 
 pub fn check(case: &Case) -> Vec<String> {
@@ -91,4 +95,10 @@ pub fn check(case: &Case) -> Vec<String> {
 /// Equal but for the last bit, which the JSON reader does not keep.
 fn equal(ours: &[f64], stored: &[f64]) -> bool {
     ours.len() == stored.len() && ours.iter().zip(stored).all(|(a, b)| (a - b).abs() < 1e-15)
+}
+
+#[test]
+fn golden_formula_is_that_of_the_readme() {
+    assert_eq!(u(fnv1a("x"), 0), -0.5975834313129111);
+    assert_eq!(u(fnv1a("x"), 2), 0.8816097008060189);
 }

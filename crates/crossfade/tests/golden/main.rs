@@ -4,13 +4,17 @@
 //! and one line in the list below; what has no line is printed by name, so nothing is left out silently.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod augment;
 mod case;
+mod checkpoint_files;
 mod compare;
+mod ema;
 mod formula;
 mod loss;
 mod lr_schedule;
 mod nets;
 mod npy;
+mod optimizer;
 mod parameter_lists;
 mod sampling;
 mod unet_forward;
@@ -38,9 +42,13 @@ macro_rules! kinds {
 }
 
 kinds! {
+    golden_augment: "augment" => augment::check, skips nothing;
+    golden_checkpoint_files: "checkpoint_files" => checkpoint_files::check, skips checkpoint_files::skips;
+    golden_ema: "ema" => ema::check, skips nothing;
     golden_formula: "formula" => formula::check, skips nothing;
     golden_loss: "loss" => loss::check, skips loss::skips;
     golden_lr_schedule: "lr_schedule" => lr_schedule::check, skips nothing;
+    golden_optimizer: "optimizer" => optimizer::check, skips nothing;
     golden_sampling: "sampling" => sampling::check, skips sampling::skips;
     golden_parameter_lists: "parameter_lists" => parameter_lists::check, skips parameter_lists::skips;
     golden_unet_forward: "unet_forward" => unet_forward::check, skips nothing;

@@ -56,14 +56,19 @@ pub fn network(case: &Case, device: &Device) -> UNet {
         let shape = shapes.get(name)?;
         Some((shape.clone(), parameter(&format!("{}model.{name}", case.salt), shape)))
     };
-    apply(config.init(parts, 0, device), &source).unwrap()
+    apply(config.lazy(parts, device), &source).unwrap()
 }
 
 /// The network of a case with its preconditioning.
 pub fn denoiser(case: &Case, device: &Device) -> Denoiser {
+    preconditioned(case, network(case, device))
+}
+
+/// The preconditioning of a case around a network.
+pub fn preconditioned(case: &Case, unet: UNet) -> Denoiser {
     // The files whose name ends in _2 or _3 have σ = t.
     let linear = module(case).ends_with("_2") || module(case).ends_with("_3");
     let noise = if linear { NoiseScale::Linear } else { NoiseScale::Sqrt };
     let precond = if older(case) { Precond::OlderRelease } else { Precond::default() };
-    Denoiser { unet: network(case, device), process: Process::new(Attenuation::Constant, noise), precond }
+    Denoiser { unet, process: Process::new(Attenuation::Constant, noise), precond }
 }

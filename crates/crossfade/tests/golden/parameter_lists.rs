@@ -1,6 +1,9 @@
 //! Names, shapes, order and number of the parameters of full-size networks.
+use crossfade::convert::{InferredUnet, Source, TensorF32, Weights, infer_unet};
 use crossfade::nn::{UNetConfig, preset};
 use sha2::{Digest, Sha256};
+use std::io::Read;
+use std::path::Path;
 
 use crate::case::Case;
 
@@ -29,7 +32,40 @@ pub fn check(case: &Case) -> Vec<String> {
             }
         }
     }
+    failures.extend(inference(case));
     failures
+}
+
+/// Networks told by their lists of names and shapes; those that are no unconditional U-Net are refused.
+fn inference(case: &Case) -> Vec<String> {
+    let paths = std::fs::read_dir(&case.dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut failures = Vec::new();
+    for path in paths.filter(|path| path.extension().is_some_and(|ext| ext == "gz")) {
+        let name = path.file_name().unwrap().to_str().unwrap().trim_end_matches(".txt.gz");
+        let known = NETS.iter().find(|(known, ..)| *known == name);
+        let expected = known.map(|(_, preset_name, phi_parts)| InferredUnet {
+            // The probability leaves no trace in the weights.
+            config: UNetConfig { dropout: UNetConfig::default().dropout, ..preset(preset_name).unwrap() },
+            phi_parts: *phi_parts,
+        });
+        let inferred = infer_unet(&shapes_only(&path)).ok();
+        if inferred != expected {
+            failures.push(format!("{name}: found {inferred:?}, expected {expected:?}"));
+        }
+    }
+    failures
+}
+
+/// Names and shapes of a full-size net, without values.
+fn shapes_only(path: &Path) -> Source {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    let tensor = |line: &str| {
+        let (name, shape) = line.split_once(' ').unwrap();
+        let shape: Vec<usize> = serde_json::from_str(shape).unwrap();
+        (name.to_string(), TensorF32 { shape, data: Vec::new(), dtype: "f32" })
+    };
+    Source { tensors: text.lines().map(tensor).collect(), step: None, weights: Weights::Model }
 }
 
 pub fn skips(case: &Case) -> Vec<String> {

@@ -2,7 +2,8 @@
 use std::collections::BTreeMap;
 
 use crossfade::engine::{Device, Tensor, from_host, to_host};
-use crossfade::nn::weights::{HostTensor, gradients};
+use crossfade::nn::weights::gradients;
+use crossfade::tensorfile::HostTensor;
 use serde_json::Value;
 
 use crate::case::{Case, floats};

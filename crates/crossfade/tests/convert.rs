@@ -1,13 +1,12 @@
-//! Conversion of checkpoints: files made by hand, hostile and damaged ones, and the reference's own.
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+//! Conversion of checkpoints: files made by hand, hostile and damaged ones.
+#![allow(clippy::unwrap_used)]
 
-use crossfade::convert::{Weights, convert, infer_unet, map_names, read, read_pt};
+use crossfade::convert::{InferredUnet, Source, TensorF32, Weights, convert, infer_unet, map_names, read, read_pt};
+use crossfade::nn::{Decoders, PRESETS, UNetConfig, preset};
 use safetensors::SafeTensors;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
-
-mod golden;
 
 // ---- pickles and containers by hand
 
@@ -234,8 +233,9 @@ fn conversion_round_trips_and_is_reproducible() {
     assert_eq!(file.tensor("w").unwrap().shape(), [2, 3]);
     let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
     assert_eq!(header.offset_keys(), ["b", "w"]);
+    // Nine notes, the format and the checksum.
     let notes = header.metadata().clone().unwrap();
-    assert_eq!((notes["format"].as_str(), notes["key3"].as_str(), notes.len()), ("pt", "value 3", 10));
+    assert_eq!((notes["format"].as_str(), notes["key3"].as_str(), notes.len()), ("pt", "value 3", 11));
 
     // from the converted file, and once more over an existing one: the same bytes
     let again = dir.path().join("b.safetensors");
@@ -304,4 +304,31 @@ fn networks_that_are_no_unconditional_unet_are_not_inferred() {
     let source = read_pt(&path, Weights::Model).unwrap();
     assert!(infer_unet(&source).unwrap_err().to_string().contains("map_layer0.weight"));
     assert_eq!(map_names(&source, &small_expected()).mapped.len(), 2);
+}
+
+#[test]
+fn every_preset_is_inferred_from_its_names() {
+    let source = |config: &UNetConfig, phi_parts| {
+        let tensor = |(name, shape): (String, Vec<usize>)| {
+            (format!("model.{name}"), TensorF32 { shape, data: vec![], dtype: "f32" })
+        };
+        let tensors = config.parameter_shapes(phi_parts).into_iter().map(tensor).collect();
+        Source { tensors, step: None, weights: Weights::Model }
+    };
+    let presets = PRESETS.iter().map(|name| preset(name).unwrap());
+    for config in presets.chain([UNetConfig { decoders: Decoders::Conv, ..preset("tiny").unwrap() }]) {
+        for phi_parts in [1, 2] {
+            let found = infer_unet(&source(&config, phi_parts)).unwrap();
+            let config = UNetConfig { dropout: UNetConfig::default().dropout, ..config.clone() };
+            assert_eq!(found, InferredUnet { config, phi_parts });
+        }
+    }
+    // absurd sizes are refused before anything is computed with them
+    let absurd = |name: &str, shape: &[usize]| {
+        let mut source = source(&preset("tiny").unwrap(), 1);
+        source.tensors.get_mut(name).unwrap().shape = shape.to_vec();
+        infer_unet(&source).unwrap_err().to_string()
+    };
+    assert!(absurd("model.map_layer0.weight", &[0, 1 << 63]).contains("expected [4M, M]"));
+    assert!(absurd("model.enc.16x16_block0.conv0.weight", &[1 << 62, 0, 0, 0]).contains("mult must be at most"));
 }

@@ -1,0 +1,61 @@
+//! `crossfade calibrate`.
+use super::sample::open;
+use crate::cli::Weights;
+use crate::context::Context;
+use anyhow::{Context as _, Result};
+use clap::Args;
+use crossfade::calibrate::calibrate;
+use crossfade::math::Blend;
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Options of `calibrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  crossfade calibrate runs/tiny --images 512
+
+Prints the weight w(t) of the phi head in x0 = w·(phi head) + (1−w)·(eps head) with the smallest error, in equal bins of
+the square root of t, as a line for the [sample] section of a configuration.")]
+pub struct CalibrateArgs {
+    /// A run directory or one of its checkpoints
+    #[arg(value_name = "CHECKPOINT")]
+    checkpoint: PathBuf,
+
+    /// How many noised images to measure on
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    images: u32,
+
+    /// Bins of the table
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    bins: u16,
+
+    /// Directory that relative paths of images start from [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    data_root: Option<PathBuf>,
+
+    /// Which weights of the checkpoint
+    #[arg(long, default_value = "ema")]
+    weights: Weights,
+}
+
+/// Measures the table.
+pub fn run(args: &CalibrateArgs, context: &Context) -> Result<()> {
+    let checkpoint = open(&args.checkpoint)?;
+    let config = match &args.data_root {
+        Some(root) => checkpoint.config.clone().with_data_root(root),
+        None => checkpoint.config.clone(),
+    };
+    let net = checkpoint.denoiser(args.weights.into(), &context.device)?;
+    let set = config.data.open(config.network.resolution, config.network.channels).context("opening the images")?;
+    let mut progress = context.progress("images", u64::from(args.images));
+    let (images, bins) = (args.images as usize, usize::from(args.bins));
+    let table = calibrate(&net, &config, Arc::from(set), images, bins, &context.device, &mut |done, all| {
+        progress.set(done as u64, all as u64);
+    })?;
+    drop(progress);
+    let rounded: Vec<f64> = table.iter().map(|w| (w * 1e4).round() / 1e4).collect();
+    let blend = Blend::Table(rounded.clone());
+    let text = format!("[sample]\nblend = {{ table = {rounded:?} }}");
+    context.print(text, json!({ "blend": blend, "images": args.images }))
+}

@@ -1,0 +1,127 @@
+//! `crossfade config`.
+use crate::cli::Overrides;
+use crate::context::Context;
+use crate::output::{bytes, thousands};
+use anyhow::Result;
+use clap::Subcommand;
+use crossfade::Error;
+use crossfade::config::{RunConfig, Sizes};
+use crossfade::nn::{Decoders, PRESETS, UNetConfig, preset};
+use serde_json::json;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// What can be done with configurations.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print a configuration with all its defaults, and how large the run is
+    #[command(after_help = "Examples:
+  crossfade config show configs/tiny.toml --set train.batch=64
+  crossfade config show cifar10-two-m192 --set process.attenuation=linear")]
+    Show {
+        /// A configuration file, or the name of a network (see `config list`)
+        #[arg(value_name = "FILE|PRESET")]
+        config: String,
+        #[command(flatten)]
+        overrides: Overrides,
+    },
+    /// List the named networks with their exact numbers of parameters
+    List,
+    /// Read and validate configurations; every problem is printed with its line
+    Check {
+        /// The configuration files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+}
+
+/// Runs a `config` command.
+pub fn run(command: &ConfigCommand, context: &Context) -> Result<()> {
+    match command {
+        ConfigCommand::Show { config, overrides } => show(&overrides.apply(named(config)?)?, context),
+        ConfigCommand::List => list(context),
+        ConfigCommand::Check { files } => check(files, context),
+    }
+}
+
+/// The configuration in a file, or the default one with a named network.
+pub fn named(name: &str) -> Result<RunConfig> {
+    let path = Path::new(name);
+    match preset(name) {
+        Some(network) if !path.is_file() => Ok(RunConfig { network, ..RunConfig::default() }),
+        None if !path.exists() && !name.contains(['/', '.']) => Err(Error::request(format!(
+            "{name:?} is neither a file nor a named network; networks: {}",
+            PRESETS.join(", ")
+        ))
+        .into()),
+        _ => Ok(RunConfig::load(path)?),
+    }
+}
+
+/// The sizes of a run as comments, so that the output of `show` is a configuration.
+pub fn describe(sizes: &Sizes) -> String {
+    let parts = if sizes.phi_parts == 1 { "1 part".into() } else { format!("{} parts", sizes.phi_parts) };
+    format!(
+        "# parameters: {} (phi has {parts})\n\
+         # one copy of the weights: {}; a checkpoint with averaged weights and optimiser: {}\n\
+         # memory, estimated: {} to train, {} to sample\n",
+        thousands(sizes.parameters),
+        bytes(sizes.weights_bytes),
+        bytes(sizes.checkpoint_bytes),
+        bytes(sizes.train_bytes),
+        bytes(sizes.sample_bytes),
+    )
+}
+
+fn show(config: &RunConfig, context: &Context) -> Result<()> {
+    let sizes = config.sizes();
+    let text = format!("{}\n{}", config.to_toml()?, describe(&sizes));
+    context.print(text, json!({ "config": config, "sizes": sizes }))
+}
+
+/// Parameters for one, two and three parts of phi, as far as the network can have them.
+fn counts(network: &UNetConfig) -> Vec<u64> {
+    let most = if network.decoders == Decoders::One { 1 } else { 3 };
+    (1..=most).map(|parts| network.parameter_count(parts) as u64).collect()
+}
+
+fn list(context: &Context) -> Result<()> {
+    let mut text = format!(
+        "{:<17} {:>5} {:>6} {:<12} {:>6} {:<8} {:>15} {:>15} {:>15}\n",
+        "network", "size", "width", "levels", "blocks", "decoders", "constant", "2 parts of phi", "3 parts of phi"
+    );
+    let mut facts = Vec::new();
+    for name in PRESETS {
+        let Some(network) = preset(name) else { continue };
+        let counts = counts(&network);
+        let mult: Vec<_> = network.mult.iter().map(ToString::to_string).collect();
+        let decoders = serde_json::to_value(network.decoders)?;
+        let UNetConfig { resolution, width, blocks, .. } = network;
+        let decoders_text = decoders.as_str().unwrap_or_default();
+        write!(text, "{name:<17} {resolution:>5} {width:>6} {:<12} {blocks:>6} {decoders_text:<8}", mult.join(","))?;
+        for parts in 0..3 {
+            write!(text, " {:>15}", counts.get(parts).map_or("-".into(), |n| thousands(*n)))?;
+        }
+        text.push('\n');
+        facts.push(json!({ "name": name, "network": network, "parameters": counts }));
+    }
+    context.print(text, json!(facts))
+}
+
+fn check(files: &[PathBuf], context: &Context) -> Result<()> {
+    let (mut good, mut problems) = (Vec::new(), Vec::new());
+    for file in files {
+        match RunConfig::load(file) {
+            Ok(config) => good.push((file, config.sizes().parameters)),
+            Err(Error::Config(found)) => problems.extend(found),
+            Err(other) => problems.push(other.to_string()),
+        }
+    }
+    let lines: Vec<_> =
+        good.iter().map(|(f, n)| format!("{}: fine, {} parameters", f.display(), thousands(*n))).collect();
+    let facts = good.iter().map(|(file, n)| json!({ "file": file, "parameters": n })).collect::<Vec<_>>();
+    if !good.is_empty() || context.json {
+        context.print(lines.join("\n"), json!({ "fine": facts, "problems": problems }))?;
+    }
+    if problems.is_empty() { Ok(()) } else { Err(Error::Config(problems).into()) }
+}

@@ -1,0 +1,123 @@
+//! `crossfade demo`.
+use super::train::fit;
+use crate::context::Context;
+use crate::output::duration;
+use anyhow::{Context as _, Result};
+use clap::Args;
+use crossfade::bench;
+use crossfade::checkpoint::{Checkpoint, Weights};
+use crossfade::config::{RunConfig, SampleConfig};
+use crossfade::data::{Image, contact_sheet, write_atomic};
+use crossfade::generate::{Start, sample_batch, to_images};
+use crossfade::math::{Grid, GridKind};
+use crossfade::plot::{Chart, Series, board};
+use crossfade::sample::Sampler;
+use crossfade::train::{RunDir, loss_curve};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+/// The run that the demonstration shortens or lengthens to the time it has.
+const CONFIG: &str = include_str!("../../../../configs/demo.toml");
+
+/// Options of `demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "Needs no files and no network: the images it learns from are drawn on the fly.")]
+pub struct DemoArgs {
+    /// Directory for the run, its samples and the comparison
+    #[arg(long, value_name = "DIR", default_value = "crossfade-demo")]
+    pub out: PathBuf,
+
+    /// About how long to train
+    #[arg(long, value_name = "M", default_value_t = 3.0, value_parser = minutes)]
+    pub minutes: f64,
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "expected a number of minutes".to_string())?;
+    if (0.01..=10_000.0).contains(&value) { Ok(value) } else { Err("expected 0.01 to 10000 minutes".into()) }
+}
+
+/// Shows the whole path.
+pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
+    let mut config = RunConfig::parse(CONFIG, "configs/demo.toml")?;
+    context.note("Measuring this machine …");
+    let timing = bench::unet(bench::What::Train, config.network.clone(), config.train.batch, 1, 3, &context.device)?;
+    config.train.steps = ((args.minutes * 60e3 / timing.median_ms) as u64).max(10);
+    config.train.checkpoint_every = config.train.steps.div_ceil(4);
+    config.optim.warmup = config.optim.warmup.min(config.train.steps / 10);
+    config.optim.ema_after = config.optim.ema_after.min(config.train.steps / 4);
+    context.note(format_args!(
+        "Training a network of {} parameters on pictures drawn on the fly: {} steps of {} images, about {}.",
+        timing.parameters,
+        config.train.steps,
+        config.train.batch,
+        duration(args.minutes * 60.0)
+    ));
+    let began = std::time::Instant::now();
+    let summary = fit(&config, &args.out, false, &AtomicBool::new(false), context)?;
+    let trained = began.elapsed().as_secs_f64();
+    context.note("Sampling …");
+    let checkpoint = Checkpoint::open(&summary.checkpoint)?;
+    let picture = args.out.join("demo.png");
+    draw(&config, &checkpoint, &RunDir(args.out.clone()), context, &picture).context("drawing the picture")?;
+    let run = args.out.display();
+    let text = format!(
+        "Trained {} steps in {}. Look at {}\n\n\
+         Go on with\n  \
+         crossfade sample {run} --steps 5 --sampler pc --trajectory --out {run}/pictures\n  \
+         crossfade reproduce {run}/pictures/000003.png\n  \
+         crossfade train configs/folder.toml --set data.path=YOUR_FOLDER --out runs/mine\n  \
+         crossfade lab",
+        summary.step,
+        duration(trained),
+        picture.display()
+    );
+    context.print(text, json!({ "steps": summary.step, "seconds": trained, "picture": picture }))
+}
+
+/// Real images, samples of two solvers at 5 and 10 steps, one denoising path, the loss.
+fn draw(config: &RunConfig, checkpoint: &Checkpoint, dir: &RunDir, context: &Context, path: &Path) -> Result<()> {
+    const COLUMNS: usize = 14;
+    let (c, side) = (config.network.channels, config.network.resolution);
+    let scale = (64 / side).max(1);
+    let set = config.data.open(side, c)?;
+    let real = (0..2 * COLUMNS).map(|k| set.get(k % set.len())).collect::<crossfade::Result<Vec<_>>>()?;
+    let net = checkpoint.denoiser(Weights::Ema, &context.device)?;
+    let starts: Vec<Start> = (0..2 * COLUMNS as u64).map(Start::Index).collect();
+    let sheet = |images: &[Image]| contact_sheet(images, COLUMNS, 2, scale);
+    let mut panels = vec![("Images it learnt from".to_string(), sheet(&real))];
+    let mut way: Vec<[Image; 2]> = vec![];
+    for steps in [5, 10] {
+        for (sampler, grid, name) in [
+            (Sampler::Alg2, GridKind::UniformT, "The paper's Alg. 2"),
+            (Sampler::Ab2, GridKind::UniformSqrt, "Second-order solver (ab2)"),
+        ] {
+            let how =
+                SampleConfig { sampler, steps, grid: Grid { kind: grid, final_t: None }, ..config.sample.clone() };
+            let keep = steps == 10 && sampler == Sampler::Ab2;
+            let sampled = sample_batch(&net, &how, [c, side, side], config.seed, &starts, &context.device, &mut |s| {
+                if keep {
+                    way.push([s.x_t, s.x0].map(|x| to_images(x.0.clone()).swap_remove(0)));
+                }
+            })?;
+            let images = to_images(sampled.x0.0);
+            way.extend(keep.then(|| [images[0].clone(), images[0].clone()]));
+            panels.push((format!("{name}, {} network evaluations", sampled.nfe), sheet(&images)));
+        }
+    }
+    let rows = [0, 1].map(|k| way.iter().map(|pair| pair[k].clone()).collect::<Vec<_>>()).concat();
+    let title = "The way of the first one: what the network sees, and its estimate of the picture";
+    panels.push((title.into(), contact_sheet(&rows, way.len(), 2, scale)));
+    let curve = Series { name: "training loss".into(), points: smooth(&loss_curve(&dir.log())?) };
+    let chart =
+        Chart { title: String::new(), x_label: "step".into(), y_label: "loss".into(), log: false, series: vec![curve] };
+    panels.push(("The loss on the way".into(), chart.image()?));
+    Ok(write_atomic(path, &board(&panels)?.encode_png(&[])?)?)
+}
+
+/// A running mean, so that the trend shows.
+fn smooth(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let window = (points.len() / 40).max(1);
+    points.windows(window).map(|w| (w[w.len() - 1].0, w.iter().map(|p| p.1).sum::<f64>() / w.len() as f64)).collect()
+}

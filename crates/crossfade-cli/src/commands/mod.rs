@@ -1,0 +1,34 @@
+//! One file a verb: its options and what it does.
+pub mod bench;
+pub mod calibrate;
+pub mod completions;
+pub mod config;
+pub mod convert;
+pub mod data;
+pub mod demo;
+pub mod lab;
+pub mod reproduce;
+pub mod sample;
+pub mod train;
+
+use crate::cli::{Cli, Command};
+use crate::context::Context;
+use anyhow::Result;
+
+/// Runs the verb that was asked for.
+pub fn run(cli: Cli) -> Result<()> {
+    let context = Context::new(&cli.global)?;
+    match cli.command {
+        Command::Train(args) => train::run(&args, &context),
+        Command::Sample(args) => sample::run(&args, &context),
+        Command::Calibrate(args) => calibrate::run(&args, &context),
+        Command::Reproduce(args) => reproduce::run(&args, &context),
+        Command::Lab(args) => lab::run(&args, &context),
+        Command::Demo(args) => demo::run(&args, &context),
+        Command::Config(command) => config::run(&command, &context),
+        Command::Data(command) => data::run(&command, &context),
+        Command::Convert(args) => convert::run(&args, &context),
+        Command::Bench(command) => bench::run(&command, &context),
+        Command::Completions { shell } => completions::run(shell),
+    }
+}

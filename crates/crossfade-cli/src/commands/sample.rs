@@ -1,0 +1,164 @@
+//! `crossfade sample`.
+use crate::cli::{Weights, one_of};
+use crate::context::Context;
+use crate::output::duration;
+use anyhow::{Context as _, Result};
+use clap::Args;
+use crossfade::Error;
+use crossfade::checkpoint::{self, Checkpoint};
+use crossfade::config::SampleConfig;
+use crossfade::generate::{self, Job, Shard};
+use crossfade::math::{Blend, GridKind};
+use crossfade::sample::Sampler;
+use crossfade::train::RunDir;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Options of `sample`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  crossfade sample runs/tiny --count 16 --out pictures
+  crossfade sample model.safetensors --sampler pc --steps 5 --seed 7 --out pictures
+  crossfade sample runs/cifar --count 50000 --shard 0/4 --out pictures   one of four portions
+  crossfade sample runs/tiny --interpolate 3,8 --count 9 --out between
+
+Image k of a seed is the same at any batch size and shard. Every PNG holds the options that made it;
+`crossfade reproduce` makes it again.")]
+pub struct SampleArgs {
+    /// A run directory, one of its checkpoints, or a weights file with its configuration
+    #[arg(value_name = "CHECKPOINT")]
+    pub checkpoint: PathBuf,
+
+    /// Directory for the images and their contact sheet
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+
+    /// How many images
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: u64,
+
+    /// Steps of the sampler, 1 or more [default: the configuration's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub steps: Option<u64>,
+
+    /// The sampler [default: the configuration's]
+    #[arg(long, value_name = "NAME", value_parser = one_of(Sampler::ALL.iter().map(|s| s.name())))]
+    pub sampler: Option<String>,
+
+    /// The times of the steps: uniform-sqrt, uniform-t, reference, power, or explicit:1,0.5,… [default: the configuration's]
+    #[arg(long, value_name = "NAME", value_parser = GridKind::parse)]
+    pub grid_of_times: Option<GridKind>,
+
+    /// How the two heads become one estimate [default: the configuration's]
+    #[arg(long, value_name = "NAME", value_parser = one_of(Blend::ALL.iter().map(Blend::name)))]
+    pub blend: Option<String>,
+
+    /// Limit the estimate of the clean image to ±X at every step [default: the configuration's]
+    #[arg(long, value_name = "X", value_parser = positive)]
+    pub clip: Option<f64>,
+
+    /// No limit
+    #[arg(long, conflicts_with = "clip")]
+    pub no_clip: bool,
+
+    /// Seed of the noise
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub seed: u64,
+
+    /// Number of the first image; the noise of an image depends on its number and the seed only
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub first: u64,
+
+    /// Make only portion i (from 0) of n, to share a job between processes
+    #[arg(long, value_name = "I/N", value_parser = Shard::parse, default_value = "0/1")]
+    pub shard: Shard,
+
+    /// Images at a time [default: 64, or fewer if there are fewer]
+    #[arg(long, value_name = "B", value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: Option<u64>,
+
+    /// Which weights of a checkpoint
+    #[arg(long, default_value = "ema")]
+    pub weights: Weights,
+
+    /// Also write what the network saw and estimated at every step, as one strip an image
+    #[arg(long)]
+    pub trajectory: bool,
+
+    /// Make `count` images between the noise of images A and B
+    #[arg(long, value_name = "A,B", value_parser = pair, conflicts_with_all = ["first", "shard"])]
+    pub interpolate: Option<(u64, u64)>,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "expected a number".to_string())?;
+    if value > 0.0 && value.is_finite() { Ok(value) } else { Err("expected a positive number".into()) }
+}
+
+fn pair(text: &str) -> Result<(u64, u64), String> {
+    let numbers = text.split_once(',').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
+    numbers.ok_or_else(|| "expected two numbers of images, for example 3,8".into())
+}
+
+/// The checkpoint itself, or the newest of a run directory.
+pub fn open(path: &Path) -> Result<Checkpoint> {
+    if !path.is_dir() {
+        return Ok(Checkpoint::open(path)?);
+    }
+    let newest = checkpoint::list(&RunDir(path.to_path_buf()).checkpoints())?.pop();
+    let (_, file) = newest.ok_or_else(|| Error::file(path, "holds no checkpoints; is it the directory of a run?"))?;
+    Ok(Checkpoint::open(&file)?)
+}
+
+impl SampleArgs {
+    /// The checkpoint's way of sampling with what was asked for.
+    fn sampling(&self, mut config: SampleConfig) -> Result<SampleConfig> {
+        if let Some(steps) = self.steps {
+            config.steps = steps as usize;
+        }
+        if let Some(name) = &self.sampler {
+            config.sampler = Sampler::parse(name)?;
+        }
+        if let Some(kind) = &self.grid_of_times {
+            config.grid.kind = kind.clone();
+        }
+        if let Some(name) = &self.blend {
+            config.blend = Blend::ALL.into_iter().find(|b| b.name() == name).unwrap_or_default();
+        }
+        config.clip = if self.no_clip { 0.0 } else { self.clip.unwrap_or(config.clip) };
+        Ok(config)
+    }
+}
+
+/// Makes images.
+pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
+    let checkpoint = open(&args.checkpoint)?;
+    let config = args.sampling(checkpoint.config.sample.clone())?;
+    let job = Job {
+        seed: args.seed,
+        first: args.first,
+        count: args.count,
+        shard: args.shard,
+        batch: args.batch.unwrap_or(64).min(args.count) as usize,
+        trajectory: args.trajectory,
+        between: args.interpolate,
+        out: args.out.clone(),
+    };
+    let mut progress = context.progress("images", args.count);
+    let began = std::time::Instant::now();
+    let report = generate::run(&checkpoint, args.weights.into(), &config, &job, &context.device, &mut |done, all| {
+        progress.set(done as u64, all as u64);
+    })
+    .with_context(|| format!("sampling {}", checkpoint.path.display()))?;
+    drop(progress);
+    let seconds = began.elapsed().as_secs_f64();
+    let text = format!(
+        "{} images in {}, {} evaluations each, {}; sheet {}",
+        report.images,
+        duration(seconds),
+        report.evaluations,
+        config.sampler.name(),
+        report.sheet.display()
+    );
+    context.print(text, json!({ "report": report, "sample": config, "seconds": seconds, "seed": args.seed }))
+}

@@ -1,0 +1,182 @@
+//! Whole runs through the binary: train, kill, resume, sample, reproduce, full disks.
+#![allow(clippy::unwrap_used)]
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+const CONFIG: &str = r#"
+seed = 4
+[network]
+resolution = 8
+width = 8
+mult = [1, 2]
+blocks = 1
+attention = []
+[data]
+kind = "procedural"
+len = 64
+[optim]
+lr = 1e-3
+warmup = 2
+ema_after = 3
+ema_every = 1
+[train]
+steps = 40
+batch = 4
+checkpoint_every = 1
+log_every = 1
+keep = 2
+"#;
+
+fn crossfade() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crossfade"));
+    command.args(["--threads", "1", "--quiet"]);
+    command
+}
+
+fn succeed(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
+}
+
+fn train(dir: &Path, out: &str) -> Command {
+    let config = dir.join("run.toml");
+    std::fs::write(&config, CONFIG).unwrap();
+    let mut command = crossfade();
+    command.arg("train").arg(config).arg("--out").arg(dir.join(out)).arg("--resume");
+    command
+}
+
+fn last(run: &Path) -> Vec<u8> {
+    std::fs::read(run.join("checkpoints/step-00000040.safetensors")).unwrap()
+}
+
+/// Killed at 20 random moments of its work, a run still ends with the bytes of one that was left alone.
+#[test]
+fn a_killed_run_resumes_to_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    succeed(&mut train(dir.path(), "whole"));
+    let (whole, killed) = (last(&dir.path().join("whole")), dir.path().join("killed"));
+    let (mut state, mut kills, mut rounds) = (12345u64, 0, 0);
+    while kills < 20 {
+        let mut child = train(dir.path(), "killed").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        std::thread::sleep(Duration::from_millis(10 + (state >> 33) % 90));
+        if let Some(status) = child.try_wait().unwrap() {
+            // It was faster than the killer: compare, and begin another run.
+            assert!(status.success() && last(&killed) == whole, "the resumed run differs");
+            std::fs::remove_dir_all(&killed).unwrap();
+            rounds += 1;
+            continue;
+        }
+        // On Unix this is SIGKILL: no handler runs.
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+    }
+    succeed(&mut train(dir.path(), "killed"));
+    assert!(last(&killed) == whole, "the resumed run differs after {kills} kills in {} runs", rounds + 1);
+    let left: Vec<_> = std::fs::read_dir(killed.join("checkpoints")).unwrap().map(|e| e.unwrap().path()).collect();
+    let good = left.iter().filter(|p| p.extension().is_some_and(|e| e == "safetensors"));
+    assert_eq!(good.count(), 2, "keep = 2: {left:?}");
+}
+
+#[test]
+fn train_sample_reproduce() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    let lines = succeed(train(dir.path(), "run").arg("--json"));
+    let steps: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(steps.len(), 41, "forty steps and a summary");
+    assert!(steps[39]["loss"].is_f64() && steps[40]["checkpoint"].is_string());
+
+    let pictures = dir.path().join("pictures");
+    let sample = |extra: &[&str]| {
+        let mut command = crossfade();
+        command.arg("sample").arg(&run).args(["--count", "5", "--steps", "3", "--out"]).arg(&pictures).args(extra);
+        succeed(&mut command)
+    };
+    sample(&["--sampler", "alg2", "--grid-of-times", "uniform-t", "--trajectory"]);
+    let first = std::fs::read(pictures.join("000003.png")).unwrap();
+    // The same image in another shard and batch.
+    sample(&["--sampler", "alg2", "--grid-of-times", "uniform-t", "--shard", "1/2", "--batch", "1"]);
+    assert!(first == std::fs::read(pictures.join("000003.png")).unwrap());
+    assert!(pictures.join("sheet.png").is_file() && pictures.join("sheet-1-of-2.png").is_file());
+
+    let table = succeed(crossfade().arg("calibrate").arg(&run).args(["--images", "8", "--bins", "4"]));
+    assert!(table.contains("blend = { table = ["), "{table}");
+
+    let mut command = crossfade();
+    command.arg("reproduce").arg(pictures.join("000003.png")).arg("--checkpoint");
+    command.arg(run.join("checkpoints/step-00000040.safetensors")).arg("--out").arg(dir.path().join("again.png"));
+    assert!(succeed(&mut command).contains("identical"));
+    assert!(first == std::fs::read(dir.path().join("again.png")).unwrap());
+    // With other weights it is refused, not remade differently.
+    let mut command = crossfade();
+    command.arg("reproduce").arg(pictures.join("000003.png")).arg("--checkpoint");
+    command.arg(run.join("checkpoints/step-00000039.safetensors"));
+    let refused = command.output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("other weights"));
+}
+
+/// A disk that fills up (here: a limit on the size of files) is an error with a path; earlier checkpoints stay whole.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_leaves_nothing_half_written() {
+    let dir = tempfile::tempdir().unwrap();
+    succeed(train(dir.path(), "run").args(["--set", "train.steps=40"]));
+    let before = last(&dir.path().join("run"));
+    let run = dir.path().join("full");
+    let config = dir.path().join("run.toml");
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 20; exec '{}' --quiet --threads 1 train '{}' --out '{}'",
+        env!("CARGO_BIN_EXE_crossfade"),
+        config.display(),
+        run.display()
+    );
+    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("step-00000001.safetensors") && message.contains("too large"), "{message}");
+    assert_eq!(std::fs::read_dir(run.join("checkpoints")).unwrap().count(), 0, "something was left behind");
+    assert!(before == last(&dir.path().join("run")));
+}
+
+/// Ctrl-C writes a checkpoint and ends well; the run can be resumed.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_saves_and_exits_cleanly() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = train(dir.path(), "run");
+    command.args(["--set", "train.steps=1000000", "--set", "train.checkpoint_every=1000000"]);
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let log = dir.path().join("run/log.jsonl");
+    // Up to a minute for the first steps, on however slow a machine.
+    for _ in 0..600 {
+        if std::fs::read_to_string(&log).is_ok_and(|text| text.lines().count() > 2) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    succeed(Command::new("kill").args(["-INT", &child.id().to_string()]));
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("stopped after"));
+    assert_eq!(std::fs::read_dir(dir.path().join("run/checkpoints")).unwrap().count(), 1);
+}
+
+#[test]
+fn bench_prints_one_line_like_its_peer() {
+    let mut command = crossfade();
+    command.args(["bench", "unet", "--what", "train", "--resolution", "8", "--width", "8", "--mult", "1,2"]);
+    command.args(["--attention", "8", "--blocks", "1", "--batch", "2", "--repeat", "1", "--json"]);
+    let text = succeed(&mut command);
+    assert_eq!(text.lines().count(), 1);
+    let line: Value = serde_json::from_str(&text).unwrap();
+    for key in ["median_ms", "best_ms", "peak_rss_mb", "parameters"] {
+        assert!(line[key].is_number(), "{key} in {text}");
+    }
+}
