@@ -1,5 +1,5 @@
 //! The command line: global options and the list of verbs. Each verb's options are beside its code.
-use crate::commands::{bench, calibrate, config, convert, data, demo, lab, reproduce, sample, train};
+use crate::commands::{bench, calibrate, config, convert, data, demo, eval, lab, reproduce, sample, train};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -59,6 +59,9 @@ pub enum Command {
     /// Look at image sets
     #[command(subcommand)]
     Data(data::DataCommand),
+    /// Measure images: FID, KID, PSNR, SSIM, LPIPS, saliency, edges, statistics
+    #[command(subcommand)]
+    Eval(eval::EvalCommand),
     /// Turn a PyTorch checkpoint of the reference into one to sample, without executing anything in it
     Convert(convert::ConvertArgs),
     /// Measure speed

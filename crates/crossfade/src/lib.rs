@@ -18,6 +18,7 @@ pub mod error;
 pub mod generate;
 pub mod lab;
 pub mod loss;
+pub mod metrics;
 pub mod nn;
 pub mod plot;
 pub mod rng;

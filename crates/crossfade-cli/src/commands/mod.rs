@@ -6,6 +6,7 @@ pub mod config;
 pub mod convert;
 pub mod data;
 pub mod demo;
+pub mod eval;
 pub mod lab;
 pub mod reproduce;
 pub mod sample;
@@ -27,6 +28,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Demo(args) => demo::run(&args, &context),
         Command::Config(command) => config::run(&command, &context),
         Command::Data(command) => data::run(&command, &context),
+        Command::Eval(command) => eval::run(&command, &context),
         Command::Convert(args) => convert::run(&args, &context),
         Command::Bench(command) => bench::run(&command, &context),
         Command::Completions { shell } => completions::run(shell),

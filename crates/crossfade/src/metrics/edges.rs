@@ -1,0 +1,1 @@
+//! Edges: the BSDS benchmark.

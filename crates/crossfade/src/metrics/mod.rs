@@ -1,0 +1,76 @@
+//! Metrics, each with its protocol: a number that does not say how it was made cannot be compared.
+//!
+//! One file a metric; every metric returns a [`Report`].
+use serde::Serialize;
+use std::fmt;
+
+pub mod edges;
+pub mod features;
+pub mod pairs;
+pub mod saliency;
+pub mod statistics;
+
+/// The outcome of one evaluation: values, and everything that someone needs to make them again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// The metric's name on the command line.
+    pub metric: String,
+    /// How it was measured: protocol, weights and their hash, counts, resize mode, versions; in the order to show.
+    pub protocol: Vec<(String, String)>,
+    /// The results, in the order to show.
+    pub values: Vec<(String, f64)>,
+    /// What a reader must know before using the numbers.
+    pub warnings: Vec<String>,
+}
+
+impl Report {
+    /// An empty report that names the metric and this program's version.
+    pub fn new(metric: &str) -> Self {
+        let version = format!("crossfade {}", env!("CARGO_PKG_VERSION"));
+        Self { metric: metric.into(), ..Self::default() }.with("version", version)
+    }
+
+    /// States one more fact of the protocol.
+    #[must_use]
+    pub fn with(mut self, key: &str, fact: impl fmt::Display) -> Self {
+        self.protocol.push((key.into(), fact.to_string()));
+        self
+    }
+
+    /// Adds one result.
+    #[must_use]
+    pub fn value(mut self, name: &str, value: f64) -> Self {
+        self.values.push((name.into(), value));
+        self
+    }
+
+    /// Adds one warning.
+    #[must_use]
+    pub fn warn(mut self, warning: impl Into<String>) -> Self {
+        self.warnings.push(warning.into());
+        self
+    }
+
+    /// The result called `name`.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.values.iter().find(|(n, _)| n == name).map(|(_, v)| *v)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.values.iter().map(|(n, _)| n).chain(self.protocol.iter().map(|(k, _)| k));
+        let width = keys.map(|k| k.chars().count()).max().unwrap_or(0);
+        for (name, value) in &self.values {
+            writeln!(f, "{name:width$}  {value:.6}")?;
+        }
+        writeln!(f)?;
+        for (key, fact) in &self.protocol {
+            writeln!(f, "{key:width$}  {fact}")?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "warning: {warning}")?;
+        }
+        Ok(())
+    }
+}

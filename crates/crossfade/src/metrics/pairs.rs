@@ -1,0 +1,1 @@
+//! Full-reference metrics of image pairs: PSNR, SSIM, MS-SSIM, LPIPS.

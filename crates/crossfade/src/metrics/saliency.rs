@@ -1,0 +1,1 @@
+//! Saliency maps against masks.

@@ -1,0 +1,1 @@
+//! Repeated runs: mean, spread, confidence, Welch's t-test.
