@@ -19,9 +19,11 @@
 
 mod attenuation;
 mod blend;
+pub mod cld;
 mod field;
 mod grid;
 mod noise;
+pub mod path;
 mod precond;
 mod process;
 mod quadrature;

@@ -266,3 +266,62 @@ fn configurations_name_every_kind() {
     let explicit = Grid { kind: GridKind::Explicit { times: vec![0.5, 0.6] }, final_t: None };
     assert!(explicit.times(2).unwrap_err().contains("descend"));
 }
+
+mod paths {
+    use crossfade_math::Coef;
+    use crossfade_math::path::{Path, PathFn, PathGrid};
+
+    const TIMES: [f64; 6] = [0.0104, 0.0995, 0.3003, 0.5005, 0.8013, 0.9996];
+
+    /// f and g² are what α and σ say, by central differences; inside the cells of the discrete chain.
+    #[test]
+    fn rates_are_the_derivatives() {
+        for path in Path::all() {
+            for t in TIMES {
+                let h = 1e-7;
+                let slope = |f: &dyn Fn(f64) -> f64| (f(t + h) - f(t - h)) / (2.0 * h);
+                let f = slope(&|t| path.alpha(t).ln());
+                let g2 = slope(&|t| path.sigma(t).powi(2)) - 2.0 * f * path.sigma(t).powi(2);
+                let (ours_f, ours_g2) = path.rates(t);
+                assert!((ours_f - f).abs() < 1e-4 * (1.0 + f.abs()), "{path:?} at {t}: {ours_f} {f}");
+                assert!((ours_g2 - g2).abs() < 1e-4 * (1.0 + g2.abs()), "{path:?} at {t}: {ours_g2} {g2}");
+            }
+        }
+    }
+
+    /// The raw target with x_t gives x_0 and eps back.
+    #[test]
+    fn a_perfect_network_gives_both_back() {
+        for path in Path::all() {
+            for t in TIMES {
+                let (x0, eps, at) = (0.37, -1.21, Coef::Same(t));
+                let x_t = path.x_t(&x0, &eps, &at);
+                let pair = path.pair(&x_t, &path.raw_target(&x0, &eps, &at), &at);
+                assert!((pair.x0 - x0).abs() < 1e-9 && (pair.eps - eps).abs() < 1e-9, "{path:?} at {t}: {pair:?}");
+                assert!(path.input(t).noise.is_finite() && path.input(t).scale > 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn grids_descend_and_times_of_ratios_are_inverse() {
+        for path in Path::all() {
+            for grid in PathGrid::ALL {
+                for n in [1, 2, 5, 10, 100] {
+                    if grid == PathGrid::UniformT || n <= 10 {
+                        let times = grid.times(&path, n).unwrap();
+                        assert_eq!((times.len(), times[0], times[n]), (n + 1, 1.0, 0.0), "{path:?} {grid:?}");
+                    }
+                }
+            }
+            for t in TIMES {
+                assert!((path.time_of_ratio(path.ratio(t)) - t).abs() < 1e-9, "{path:?} {t}");
+            }
+            assert!(PathGrid::UniformT.times(&path, 0).is_err());
+        }
+        let discrete = Path::Ddpm(Default::default());
+        assert!(PathGrid::UniformT.times(&discrete, 2000).is_err());
+        // The chain ends where the published one does: ᾱ_1000 = 4.0358e-5.
+        assert!((discrete.alpha(1.0).powi(2) - 4.0358e-5).abs() < 1e-8, "{}", discrete.alpha(1.0).powi(2));
+    }
+}

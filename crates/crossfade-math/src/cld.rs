@@ -1,0 +1,192 @@
+//! Critically damped Langevin diffusion (§9): the picture is driven by a velocity that carries all the noise.
+//!
+//! du = A u β dt + noise in v only, u = (x, v); per element a 2x2 linear equation, so that moments are closed.
+use serde::{Deserialize, Serialize};
+
+/// The process. M is the mass, Γ = 2√M its critical damping, β the speed, γ the variance of v_0 in units of M.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cld {
+    /// 1/M.
+    pub inverse_mass: f64,
+    /// β.
+    pub beta: f64,
+    /// γ.
+    pub gamma: f64,
+}
+
+impl Default for Cld {
+    fn default() -> Self {
+        Self { inverse_mass: 4.0, beta: 4.0, gamma: 0.04 }
+    }
+}
+
+/// A 2x2 matrix by rows.
+pub type Mat2 = [[f64; 2]; 2];
+
+/// A symmetric 2x2 covariance.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cov2 {
+    /// Variance of x.
+    pub xx: f64,
+    /// Covariance.
+    pub xv: f64,
+    /// Variance of v.
+    pub vv: f64,
+}
+
+impl Cov2 {
+    /// The determinant.
+    pub fn det(&self) -> f64 {
+        self.xx * self.vv - self.xv * self.xv
+    }
+
+    /// Lower Cholesky factor (l_xx, l_xv, l_vv).
+    pub fn cholesky(&self) -> (f64, f64, f64) {
+        let l_xx = self.xx.max(0.0).sqrt();
+        let l_xv = if l_xx > 0.0 { self.xv / l_xx } else { 0.0 };
+        (l_xx, l_xv, (self.vv - l_xv * l_xv).max(0.0).sqrt())
+    }
+
+    /// The covariance of m·u for u of this covariance.
+    pub fn moved(&self, m: &Mat2) -> Self {
+        let row = |r: [f64; 2]| [r[0] * self.xx + r[1] * self.xv, r[0] * self.xv + r[1] * self.vv];
+        let (x, v) = (row(m[0]), row(m[1]));
+        Self {
+            xx: x[0] * m[0][0] + x[1] * m[0][1],
+            xv: x[0] * m[1][0] + x[1] * m[1][1],
+            vv: v[0] * m[1][0] + v[1] * m[1][1],
+        }
+    }
+
+    /// The sum.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self { xx: self.xx + other.xx, xv: self.xv + other.xv, vv: self.vv + other.vv }
+    }
+}
+
+impl Cld {
+    /// M.
+    pub fn mass(&self) -> f64 {
+        1.0 / self.inverse_mass
+    }
+
+    /// Γ = 2√M.
+    pub fn damping(&self) -> f64 {
+        2.0 * self.mass().sqrt()
+    }
+
+    /// The deviation of the equilibrium: 1 for x, √M for v.
+    pub fn prior(&self) -> (f64, f64) {
+        (1.0, self.mass().sqrt())
+    }
+
+    /// e^{A B}: how the mean of u moves while ∫β = B. The double eigenvalue of A is −ω, ω = 1/√M·… = 2/Γ.
+    pub fn transition(&self, integral: f64) -> Mat2 {
+        // A = [[0, 1/M], [−1, −Γ/M]]; with ω = 1/√M, e^{AB} = e^{−ωB}(I + (A + ωI) B).
+        let omega = self.inverse_mass.sqrt();
+        let decay = (-omega * integral).exp();
+        let (a12, a22) = (self.inverse_mass, -self.damping() * self.inverse_mass);
+        [
+            [decay * (1.0 + omega * integral), decay * a12 * integral],
+            [-decay * integral, decay * (1.0 + (a22 + omega) * integral)],
+        ]
+    }
+
+    /// The covariance that noise alone builds up while ∫β = B, from zero: equilibrium minus what is left of it,
+    /// Σ = Σ_∞ − e^{AB} Σ_∞ e^{AB}ᵀ with Σ_∞ = diag(1, M).
+    pub fn noise(&self, integral: f64) -> Cov2 {
+        let rest = Cov2 { xx: 1.0, xv: 0.0, vv: self.mass() }.moved(&self.transition(integral));
+        Cov2 { xx: 1.0 - rest.xx, xv: -rest.xv, vv: self.mass() - rest.vv }
+    }
+
+    /// ∫_0^t β.
+    pub fn integral(&self, t: f64) -> f64 {
+        self.beta * t
+    }
+
+    /// The mean of u_t given x_0 alone, as factors of x_0 (E v_0 = 0).
+    pub fn mean(&self, t: f64) -> (f64, f64) {
+        let m = self.transition(self.integral(t));
+        (m[0][0], m[1][0])
+    }
+
+    /// The covariance of u_t given x_0, with v_0 ~ N(0, γM) summed out: hybrid score matching.
+    pub fn covariance(&self, t: f64) -> Cov2 {
+        let start = Cov2 { xx: 0.0, xv: 0.0, vv: self.gamma * self.mass() };
+        start.moved(&self.transition(self.integral(t))).plus(&self.noise(self.integral(t)))
+    }
+
+    /// ℓ_t with score_v = −ℓ_t α: 1/l_vv of the Cholesky factor, so that α is the normal that v was drawn with.
+    pub fn score_scale(&self, t: f64) -> f64 {
+        let cov = self.covariance(t);
+        (cov.xx / cov.det()).sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The closed moments against small steps of dx = βv/M, dv = −βx − Γβv/M + √(2Γβ) dw.
+    #[test]
+    fn moments_solve_the_equation() {
+        for cld in [Cld::default(), Cld { inverse_mass: 2.25, beta: 3.0, gamma: 0.1 }] {
+            let (mut cov, mut mean) = (Cov2 { vv: cld.gamma * cld.mass(), ..Cov2::default() }, (1.0, 0.0));
+            let (n, t) = (200_000, 0.7);
+            let h = cld.beta * t / f64::from(n);
+            let (a, g) = (cld.inverse_mass, cld.damping());
+            for _ in 0..n {
+                // The midpoint rule for d mean = A mean and d cov = A cov + cov Aᵀ + diag(0, 2Γ).
+                let rate_m = |m: (f64, f64)| (a * m.1, -m.0 - g * a * m.1);
+                let k = rate_m(mean);
+                let k = rate_m((mean.0 + 0.5 * h * k.0, mean.1 + 0.5 * h * k.1));
+                mean = (mean.0 + h * k.0, mean.1 + h * k.1);
+                let rate = |c: Cov2| Cov2 {
+                    xx: 2.0 * a * c.xv,
+                    xv: a * c.vv - c.xx - g * a * c.xv,
+                    vv: -2.0 * c.xv - 2.0 * g * a * c.vv + 2.0 * g,
+                };
+                let step = |c: Cov2, k: Cov2, h: f64| c.plus(&Cov2 { xx: h * k.xx, xv: h * k.xv, vv: h * k.vv });
+                let middle = step(cov, rate(cov), 0.5 * h);
+                cov = step(cov, rate(middle), h);
+            }
+            let (expected_mean, expected) = (cld.mean(t), cld.covariance(t));
+            for (ours, truth) in [
+                (expected_mean.0, mean.0),
+                (expected_mean.1, mean.1),
+                (expected.xx, cov.xx),
+                (expected.xv, cov.xv),
+                (expected.vv, cov.vv),
+            ] {
+                assert!((ours - truth).abs() < 1e-8, "{ours} {truth} of {cld:?}");
+            }
+        }
+    }
+
+    /// The specification's form of the mean: e^{−2Bg}(2Bg x + 4Bg² v + x), e^{−2Bg}(−Bx − 2Bg v + v), g = 1/Γ.
+    #[test]
+    fn the_transition_is_the_published_one() {
+        let cld = Cld::default();
+        for b in [0.0, 0.3, 2.0] {
+            let g = 1.0 / cld.damping();
+            let decay = (-2.0 * b * g).exp();
+            let m = cld.transition(b);
+            let expected = [[decay * (2.0 * b * g + 1.0), decay * 4.0 * b * g * g], [-decay * b, decay * (1.0 - 2.0 * b * g)]];
+            for (ours, truth) in m.iter().flatten().zip(expected.iter().flatten()) {
+                assert!((ours - truth).abs() < 1e-12, "{m:?} {expected:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn long_times_forget_the_start() {
+        let cld = Cld::default();
+        let cov = cld.covariance(10.0);
+        assert!((cov.xx - 1.0).abs() < 1e-9 && cov.xv.abs() < 1e-9 && (cov.vv - cld.mass()).abs() < 1e-9, "{cov:?}");
+        let (l_xx, l_xv, l_vv) = cld.covariance(0.4).cholesky();
+        let cov = cld.covariance(0.4);
+        assert!((l_xv * l_xv + l_vv * l_vv - cov.vv).abs() < 1e-12 && (l_xx * l_xv - cov.xv).abs() < 1e-12);
+        assert!((cld.score_scale(0.4) * l_vv - 1.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,89 @@
+//! DDPM: a discrete chain of 1000 steps (§9). Time i/1000 is after step i.
+use super::{Input, PathFn, Target};
+use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
+
+/// Steps of the chain.
+const STEPS: usize = 1000;
+
+/// How the variances of the chain rise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BetaSchedule {
+    /// β from 1e-4 to 0.02: DDPM.
+    #[default]
+    Linear,
+    /// √β from √0.0015 to √0.0195: LDM.
+    ScaledLinear,
+}
+
+/// The chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ddpm {
+    /// How its variances rise.
+    pub schedule: BetaSchedule,
+}
+
+/// ln ᾱ_i for i from 0 to 1000.
+type Table = [f64; STEPS + 1];
+
+fn table(beta: impl Fn(f64) -> f64) -> Table {
+    let mut log = [0.0; STEPS + 1];
+    for i in 0..STEPS {
+        log[i + 1] = log[i] + (-beta(i as f64 / (STEPS - 1) as f64)).ln_1p();
+    }
+    log
+}
+
+static LINEAR: LazyLock<Table> = LazyLock::new(|| table(|s| 1e-4 + s * (0.02 - 1e-4)));
+static SCALED_LINEAR: LazyLock<Table> = LazyLock::new(|| {
+    let (first, last) = (0.0015f64.sqrt(), 0.0195f64.sqrt());
+    table(|s| (first + s * (last - first)).powi(2))
+});
+
+impl Ddpm {
+    fn table(&self) -> &'static Table {
+        match self.schedule {
+            BetaSchedule::Linear => &LINEAR,
+            BetaSchedule::ScaledLinear => &SCALED_LINEAR,
+        }
+    }
+
+    /// ln ᾱ and its slope, straight between the chain's times.
+    fn log_alpha_bar(&self, t: f64) -> (f64, f64) {
+        let at = t * STEPS as f64;
+        let cell = ((at.ceil() as usize).max(1) - 1).min(STEPS - 1);
+        let (low, high) = (self.table()[cell], self.table()[cell + 1]);
+        (low + (high - low) * (at - cell as f64), (high - low) * STEPS as f64)
+    }
+}
+
+impl PathFn for Ddpm {
+    fn alpha(&self, t: f64) -> f64 {
+        (0.5 * self.log_alpha_bar(t).0).exp()
+    }
+    fn sigma(&self, t: f64) -> f64 {
+        (-self.log_alpha_bar(t).0.exp_m1()).sqrt()
+    }
+    fn rates(&self, t: f64) -> (f64, f64) {
+        let slope = self.log_alpha_bar(t).1;
+        (0.5 * slope, -slope)
+    }
+    fn t_end(&self) -> f64 {
+        1.0 / STEPS as f64
+    }
+    fn target(&self, _t: f64) -> Target {
+        Target::EPS
+    }
+    /// The network counts from 0.
+    fn input(&self, t: f64) -> Input {
+        Input { scale: 1.0, noise: t * STEPS as f64 - 1.0 }
+    }
+    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
+        ((uniform * STEPS as f64).floor().min(STEPS as f64 - 1.0) + 1.0) / STEPS as f64
+    }
+    fn known_time(&self, t: f64) -> f64 {
+        (t * STEPS as f64).round().max(1.0) / STEPS as f64
+    }
+}

@@ -1,0 +1,216 @@
+//! Processes of the form x_t = α_t x_0 + σ_t eps (§9): the baselines, each one file and one line below.
+//!
+//! Whatever a baseline predicts, it is a line a·x_0 + b·eps ([`Target`]); with x_t that gives both x̂_0 and eps_hat, and a
+//! sampler that knows only (α_t, σ_t) serves every process here.
+mod adm;
+mod ddpm;
+mod edm;
+mod flow;
+mod grid;
+mod ve;
+mod vp;
+
+pub use ddpm::{BetaSchedule, Ddpm};
+pub use edm::Edm;
+pub use flow::Flow;
+pub use grid::PathGrid;
+pub use ve::Ve;
+pub use vp::Vp;
+
+use crate::{Coef, Field, NoiseScale};
+use serde::{Deserialize, Serialize};
+
+/// What defines a process. Times run from 1 (noise) to 0 (data).
+pub trait PathFn {
+    /// α_t, the share of the picture.
+    fn alpha(&self, t: f64) -> f64;
+
+    /// σ_t, the deviation of the noise.
+    fn sigma(&self, t: f64) -> f64;
+
+    /// d ln α_t/dt and g_t² = dσ_t²/dt − 2 (d ln α_t/dt) σ_t²: drift and squared diffusion of the forward equation
+    /// dx = f x dt + g dw.
+    fn rates(&self, t: f64) -> (f64, f64);
+
+    /// The smallest time that the network is asked at.
+    fn t_end(&self) -> f64;
+
+    /// What the network learns at t.
+    fn target(&self, t: f64) -> Target;
+
+    /// The scale of the network's input and the time as it sees it.
+    fn input(&self, t: f64) -> Input;
+
+    /// A training time from one uniform and one normal number.
+    fn training_time(&self, uniform: f64, normal: f64) -> f64;
+
+    /// The time nearest to t that the network knows.
+    fn known_time(&self, t: f64) -> f64 {
+        t
+    }
+}
+
+/// F = a·x_0 + b·eps, what the network's raw output is trained to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Target {
+    /// a.
+    pub x0: f64,
+    /// b.
+    pub eps: f64,
+}
+
+impl Target {
+    /// F = eps.
+    pub const EPS: Self = Self { x0: 0.0, eps: 1.0 };
+}
+
+/// c_in and c_noise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Input {
+    /// Multiplies x_t before the network.
+    pub scale: f64,
+    /// The time as the network sees it.
+    pub noise: f64,
+}
+
+/// x̂_0 and eps_hat with x_t = α_t x̂_0 + σ_t eps_hat.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pair<F> {
+    /// x̂_0.
+    pub x0: F,
+    /// eps_hat.
+    pub eps: F,
+}
+
+/// The registered processes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Path {
+    /// DDPM: 1000 discrete times, variance preserving.
+    Ddpm(Ddpm),
+    /// Score-SDE, variance preserving.
+    Vp(Vp),
+    /// Score-SDE, variance exploding.
+    Ve(Ve),
+    /// EDM: α = 1, preconditioned.
+    Edm(Edm),
+    /// Rectified flow: x_t = (1−t) x_0 + t eps, velocity prediction.
+    Flow(Flow),
+    /// Constant attenuation as such a process, for the samplers below.
+    Adm {
+        /// How fast the noise rises.
+        #[serde(default)]
+        noise: NoiseScale,
+    },
+}
+
+impl Path {
+    /// Every process with its published constants.
+    pub fn all() -> [Self; 7] {
+        [
+            Self::Ddpm(Ddpm::default()),
+            Self::Vp(Vp::default()),
+            Self::Ve(Ve::default()),
+            Self::Edm(Edm::default()),
+            Self::Flow(Flow {}),
+            Self::Adm { noise: NoiseScale::Sqrt },
+            Self::Adm { noise: NoiseScale::Linear },
+        ]
+    }
+
+    /// The name used in configurations and tables.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ddpm(_) => "ddpm",
+            Self::Vp(_) => "vp",
+            Self::Ve(_) => "ve",
+            Self::Edm(_) => "edm",
+            Self::Flow(_) => "flow",
+            Self::Adm { .. } => "adm",
+        }
+    }
+
+    fn process(&self) -> &dyn PathFn {
+        match self {
+            Self::Ddpm(p) => p,
+            Self::Vp(p) => p,
+            Self::Ve(p) => p,
+            Self::Edm(p) => p,
+            Self::Flow(p) => p,
+            Self::Adm { noise } => noise,
+        }
+    }
+
+    /// Forward marginal x_t = α_t x_0 + σ_t eps.
+    pub fn x_t<F: Field>(&self, x0: &F, eps: &F, t: &Coef) -> F {
+        F::lincomb(&[(t.map(|t| self.alpha(t)), x0), (t.map(|t| self.sigma(t)), eps)])
+    }
+
+    /// The raw target a·x_0 + b·eps.
+    pub fn raw_target<F: Field>(&self, x0: &F, eps: &F, t: &Coef) -> F {
+        F::lincomb(&[(t.map(|t| self.target(t).x0), x0), (t.map(|t| self.target(t).eps), eps)])
+    }
+
+    /// x̂_0 and eps_hat from x_t and the raw output F: two lines through two unknowns.
+    pub fn pair<F: Field>(&self, x_t: &F, raw: &F, t: &Coef) -> Pair<F> {
+        let det = |t: f64| self.alpha(t) * self.target(t).eps - self.sigma(t) * self.target(t).x0;
+        let x0 = F::lincomb(&[
+            (t.map(|t| self.target(t).eps / det(t)), x_t),
+            (t.map(|t| -self.sigma(t) / det(t)), raw),
+        ]);
+        let eps =
+            F::lincomb(&[(t.map(|t| -self.target(t).x0 / det(t)), x_t), (t.map(|t| self.alpha(t) / det(t)), raw)]);
+        Pair { x0, eps }
+    }
+
+    /// κ_t = σ_t/α_t, the noise for a picture of full strength; infinite where α_t = 0.
+    pub fn ratio(&self, t: f64) -> f64 {
+        self.sigma(t) / self.alpha(t)
+    }
+
+    /// λ_t = −ln κ_t.
+    pub fn half_log_snr(&self, t: f64) -> f64 {
+        -self.ratio(t).ln()
+    }
+
+    /// The time with κ_t = `ratio`, between the ends; κ rises with t, so halving finds it.
+    pub fn time_of_ratio(&self, ratio: f64) -> f64 {
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..100 {
+            let mid = 0.5 * (low + high);
+            if self.ratio(mid) < ratio {
+                low = mid;
+            } else {
+                high = mid;
+            }
+        }
+        high
+    }
+}
+
+impl PathFn for Path {
+    fn alpha(&self, t: f64) -> f64 {
+        if t == 0.0 { 1.0 } else { self.process().alpha(t) }
+    }
+    fn sigma(&self, t: f64) -> f64 {
+        if t == 0.0 { 0.0 } else { self.process().sigma(t) }
+    }
+    fn rates(&self, t: f64) -> (f64, f64) {
+        self.process().rates(t)
+    }
+    fn t_end(&self) -> f64 {
+        self.process().t_end()
+    }
+    fn target(&self, t: f64) -> Target {
+        self.process().target(t)
+    }
+    fn input(&self, t: f64) -> Input {
+        self.process().input(t)
+    }
+    fn training_time(&self, uniform: f64, normal: f64) -> f64 {
+        self.process().training_time(uniform, normal)
+    }
+    fn known_time(&self, t: f64) -> f64 {
+        self.process().known_time(t)
+    }
+}

@@ -1,0 +1,54 @@
+//! Score-SDE, variance preserving: dx = −½β x dt + √β dw with β(t) linear (§9).
+use super::{Input, PathFn, Target};
+use serde::{Deserialize, Serialize};
+
+/// The variance-preserving equation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Vp {
+    /// β(0).
+    pub beta_min: f64,
+    /// β(1).
+    pub beta_max: f64,
+}
+
+impl Default for Vp {
+    fn default() -> Self {
+        Self { beta_min: 0.1, beta_max: 20.0 }
+    }
+}
+
+impl Vp {
+    fn beta(&self, t: f64) -> f64 {
+        self.beta_min + (self.beta_max - self.beta_min) * t
+    }
+
+    /// ∫_0^t β.
+    fn integral(&self, t: f64) -> f64 {
+        self.beta_min * t + 0.5 * (self.beta_max - self.beta_min) * t * t
+    }
+}
+
+impl PathFn for Vp {
+    fn alpha(&self, t: f64) -> f64 {
+        (-0.5 * self.integral(t)).exp()
+    }
+    fn sigma(&self, t: f64) -> f64 {
+        (-(-self.integral(t)).exp_m1()).sqrt()
+    }
+    fn rates(&self, t: f64) -> (f64, f64) {
+        (-0.5 * self.beta(t), self.beta(t))
+    }
+    fn t_end(&self) -> f64 {
+        1e-3
+    }
+    fn target(&self, _t: f64) -> Target {
+        Target::EPS
+    }
+    fn input(&self, t: f64) -> Input {
+        Input { scale: 1.0, noise: 999.0 * t }
+    }
+    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
+        1e-5 + (1.0 - 1e-5) * uniform
+    }
+}
