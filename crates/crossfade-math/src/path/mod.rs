@@ -151,16 +151,18 @@ impl Path {
         F::lincomb(&[(t.map(|t| self.target(t).x0), x0), (t.map(|t| self.target(t).eps), eps)])
     }
 
-    /// x̂_0 and eps_hat from x_t and the raw output F: two lines through two unknowns.
+    /// x̂_0 and eps_hat from x_t and the raw output F: two lines through two unknowns. Where nothing of the picture is left
+    /// (α_t = 0) and only eps is learnt, x̂_0 = 0 and eps_hat = x_t/σ_t.
     pub fn pair<F: Field>(&self, x_t: &F, raw: &F, t: &Coef) -> Pair<F> {
-        let det = |t: f64| self.alpha(t) * self.target(t).eps - self.sigma(t) * self.target(t).x0;
-        let x0 = F::lincomb(&[
-            (t.map(|t| self.target(t).eps / det(t)), x_t),
-            (t.map(|t| -self.sigma(t) / det(t)), raw),
-        ]);
-        let eps =
-            F::lincomb(&[(t.map(|t| -self.target(t).x0 / det(t)), x_t), (t.map(|t| self.alpha(t) / det(t)), raw)]);
-        Pair { x0, eps }
+        let solve = |t: f64| {
+            let (alpha, sigma, target) = (self.alpha(t), self.sigma(t), self.target(t));
+            match alpha * target.eps - sigma * target.x0 {
+                0.0 => [0.0, 0.0, 1.0 / sigma, 0.0],
+                det => [target.eps / det, -sigma / det, -target.x0 / det, alpha / det],
+            }
+        };
+        let line = |k: usize| F::lincomb(&[(t.map(|t| solve(t)[k]), x_t), (t.map(|t| solve(t)[k + 1]), raw)]);
+        Pair { x0: line(0), eps: line(2) }
     }
 
     /// κ_t = σ_t/α_t, the noise for a picture of full strength; infinite where α_t = 0.

@@ -32,6 +32,16 @@ impl Mixture {
         Self { dim, weights: raw.into_iter().map(|w| w / total).collect(), means, std }
     }
 
+    /// The posterior share of each component, given the logarithm of its likelihood up to a common constant.
+    pub fn shares(&self, log_likelihood: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+        let logs: Vec<f64> =
+            self.means.iter().zip(&self.weights).map(|(mean, w)| w.ln() + log_likelihood(mean)).collect();
+        let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let raw: Vec<f64> = logs.iter().map(|l| (l - top).exp()).collect();
+        let total: f64 = raw.iter().sum();
+        raw.into_iter().map(|r| r / total).collect()
+    }
+
     /// `count` samples; sample i is a function of (seed, i).
     pub fn sample(&self, count: usize, seed: u64) -> Points {
         let mut data = Vec::with_capacity(count * self.dim);

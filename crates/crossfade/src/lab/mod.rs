@@ -6,12 +6,14 @@
 mod measure;
 mod mixture;
 mod oracle;
+mod path_oracle;
 mod points;
 mod report;
 
 pub use measure::{median, rms, sliced_w2, slopes};
 pub use mixture::{Mixture, normals};
 pub use oracle::Oracle;
+pub use path_oracle::{CldOracle, PathOracle};
 pub use points::Points;
 pub use report::{Cell, Curve, LabReport};
 

@@ -5,9 +5,11 @@
 //! higher order adds: hence any attenuation, any noise scale, any number of steps from 1 up.
 mod ab2;
 mod alg2;
+pub mod cld;
 mod data2m;
 mod ddim;
 mod midpoint;
+pub mod path;
 mod predictor_corrector;
 mod reference_heun;
 

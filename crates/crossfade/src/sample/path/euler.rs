@@ -1,0 +1,72 @@
+//! First-order steps on the reverse equation and on the probability flow (§9). The last noise is always dropped.
+use super::{Hooks, PathProblem, observe, steps};
+use crate::error::{Error, Result};
+use crossfade_math::Field;
+use crossfade_math::path::PathFn;
+
+/// The equations in t need a finite drift at t = 1.
+fn check<F>(p: &PathProblem<F>) -> Result<()> {
+    if p.path.alpha(1.0) > 0.0 {
+        return Ok(());
+    }
+    Err(Error::request(format!(
+        "the process {} has no finite drift at t = 1, where nothing of the picture is left; use ddim, heun, dpmpp-2m, \
+         unipc or the samplers of attenuation",
+        p.path.name()
+    )))
+}
+
+/// x ← x − (f x + g² eps/σ) Δ + g √Δ z with Δ = t − s: the reverse of dx = f x dt + g dw, score = −eps/σ.
+pub fn euler_maruyama<F: Field>(p: &PathProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+    check(p)?;
+    for (n, t, s) in steps(times) {
+        let pair = observe(p, hooks, n, &x, t)?;
+        let ((f, g2), dt) = (p.path.rates(t), t - s);
+        x = F::lincomb(&[((1.0 - f * dt).into(), &x), ((-g2 * dt / p.path.sigma(t)).into(), &pair.eps)]);
+        if s > 0.0 {
+            x = F::lincomb(&[(1.0.into(), &x), ((g2 * dt).sqrt().into(), &(hooks.noise)(n))]);
+        }
+    }
+    Ok(x)
+}
+
+/// The same in κ = σ/α for y = x/α, where the reverse equation is dy = 2 eps dκ + √(2κ dκ) z.
+pub fn kappa_maruyama<F: Field>(p: &PathProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+    check(p)?;
+    for (n, t, s) in steps(times) {
+        let pair = observe(p, hooks, n, &x, t)?;
+        let (high, low, alpha) = (p.path.ratio(t), p.path.ratio(s), p.path.alpha(s));
+        x = F::lincomb(&[((alpha / p.path.alpha(t)).into(), &x), ((2.0 * alpha * (low - high)).into(), &pair.eps)]);
+        if s > 0.0 {
+            let deviation = alpha * (2.0 * high * (high - low)).sqrt();
+            x = F::lincomb(&[(1.0.into(), &x), (deviation.into(), &(hooks.noise)(n))]);
+        }
+    }
+    Ok(x)
+}
+
+/// With the step up x_t = a x_s + G z, a = α_t/α_s: x ← (2 − a) x − G² eps/σ_t + G z.
+pub fn reverse_diffusion<F: Field>(p: &PathProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+    check(p)?;
+    for (n, t, s) in steps(times) {
+        let pair = observe(p, hooks, n, &x, t)?;
+        let a = p.path.alpha(t) / p.path.alpha(s);
+        let up = (p.path.sigma(t).powi(2) - (a * p.path.sigma(s)).powi(2)).max(0.0);
+        x = F::lincomb(&[((2.0 - a).into(), &x), ((-up / p.path.sigma(t)).into(), &pair.eps)]);
+        if s > 0.0 {
+            x = F::lincomb(&[(1.0.into(), &x), (up.sqrt().into(), &(hooks.noise)(n))]);
+        }
+    }
+    Ok(x)
+}
+
+/// Euler in t on dx/dt = f x + ½ g² eps/σ.
+pub fn probability_flow<F: Field>(p: &PathProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+    check(p)?;
+    for (n, t, s) in steps(times) {
+        let pair = observe(p, hooks, n, &x, t)?;
+        let ((f, g2), dt) = (p.path.rates(t), t - s);
+        x = F::lincomb(&[((1.0 - f * dt).into(), &x), ((-0.5 * g2 * dt / p.path.sigma(t)).into(), &pair.eps)]);
+    }
+    Ok(x)
+}
