@@ -103,11 +103,11 @@ impl Welch {
 
     /// As a report.
     pub fn report(&self) -> Report {
-        let marks = if self.marks().is_empty() { "not significant (p >= 0.05)" } else { self.marks() };
+        let marks = if self.marks().is_empty() { "none" } else { self.marks() };
         Report::new("ttest")
             .with("test", "Welch's t-test, two-sided, variances may differ")
             .with("values", format!("{} and {}", self.a.n, self.b.n))
-            .with("marks", format!("{marks}   (** p < 0.01, * p < 0.05)"))
+            .with("marks", format!("{marks} (p = {:.2e}; ** for p < 0.01, * for p < 0.05)", self.p))
             .value("mean of A", self.a.mean)
             .value("standard deviation of A", self.a.std)
             .value("mean of B", self.b.mean)
