@@ -186,7 +186,10 @@ pub fn measure(
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let giga = |n: u64| format!("{:.3} G", n as f64 / 1e9);
+        let giga = |n: u64| match n {
+            0..10_000_000 => format!("{:.3} M", n as f64 / 1e6),
+            _ => format!("{:.3} G", n as f64 / 1e9),
+        };
         let Self { macs, steps, evaluations, .. } = self;
         writeln!(f, "parameters              {:.3} M ({})", self.parameters as f64 / 1e6, self.parameters)?;
         writeln!(f, "MACs per evaluation     {} for an image of {r}x{r}", giga(macs.total()), r = self.resolution)?;

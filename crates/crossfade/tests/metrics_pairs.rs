@@ -12,7 +12,7 @@ use crossfade::metrics::statistics::{self, Summary, Welch, bootstrap, incomplete
 use crossfade::nn::lpips::{Backbone, Lpips};
 use crossfade::nn::{Decoders, UNetConfig, preset};
 use crossfade::sample::Sampler;
-use crossfade::tensorfile::save_tensors;
+use crossfade::tensorfile::{HostTensor, save_tensors};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -128,9 +128,9 @@ fn matlab_resizing_is_byte_identical_and_gives_the_published_psnr() {
         let high = load(set.join(format!("HR/{name}.png")));
         for n in [2, 4] {
             let low = load(set.join(format!("LR_bicubic/X{n}/{name}x{n}.png")));
-            assert_eq!(imresize(&high, Scale { up: 1, down: n }), low, "{name} x{n}");
+            assert_eq!(imresize(&high, Scale { up: 1, down: n }).unwrap(), low, "{name} x{n}");
             if n == 4 {
-                let up = imresize(&low, Scale { up: 4, down: 1 });
+                let up = imresize(&low, Scale { up: 4, down: 1 }).unwrap();
                 let psnr = Metric::Psnr.of(&Picture::from(&up), &Picture::from(&high), &protocol).unwrap();
                 close(psnr, &expected["set5_x4_bicubic_y_psnr"][name], 0.01, name);
                 sum += psnr;
@@ -222,6 +222,24 @@ fn lpips_has_the_packages_gradient() {
     assert!(to_host(black.grad(&gradients).unwrap()).iter().all(|g| g.is_finite()));
 }
 
+#[test]
+fn foreign_and_damaged_lpips_weights_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("weights.safetensors");
+    let load = |tensors: &[HostTensor]| {
+        save_tensors(&path, tensors, &BTreeMap::new()).unwrap();
+        Lpips::load(&path, Backbone::Alex, &Device::flex()).unwrap_err().to_string()
+    };
+    let error = load(&[("stranger".into(), vec![1], vec![0.0])]);
+    assert!(error.contains("missing: conv0.weight") && error.contains("and 11 more"), "{error}");
+    let shapes = Backbone::Alex.parameter_shapes();
+    let mut tensors: Vec<HostTensor> =
+        shapes.into_iter().map(|(name, shape)| (name, shape.clone(), vec![0.0; shape.iter().product()])).collect();
+    tensors[3].2[5] = f32::NAN;
+    let error = load(&tensors);
+    assert!(error.contains("conv1.bias") && error.contains("NaN"), "{error}");
+}
+
 /// Weights from numbers alone, so that both networks are checked without their files.
 fn synthetic(backbone: Backbone, path: &Path) {
     fn mix(mut x: u32) -> u32 {
@@ -271,7 +289,8 @@ fn lpips_equals_the_package_with_synthetic_weights() {
         );
         let other = if backbone == Backbone::Alex { Backbone::Vgg } else { Backbone::Alex };
         let error = Lpips::load(&path, other, &device).unwrap_err().to_string();
-        assert!(error.contains("weights.safetensors") && error.contains("conv0.weight"), "{error}");
+        let hint = format!("those of {}", backbone.name());
+        assert!(error.contains("weights.safetensors") && error.contains(&hint), "{error}");
     }
 }
 

@@ -5,8 +5,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use crossfade::Error;
 use crossfade::config::RunConfig;
 use crossfade::data::folder::Folder;
-use crossfade::data::matlab_resize::{Scale, crop_to_multiple, imresize};
-use crossfade::data::{DataConfig, Dataset, Filter, Fit, Image, Split, check, write_atomic};
+use crossfade::data::matlab_resize::{Scale, imresize_file};
+use crossfade::data::{DataConfig, Dataset, Filter, Fit, Split, check};
 use rayon::prelude::*;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -124,13 +124,9 @@ pub fn run(command: &DataCommand, context: &Context) -> Result<()> {
 fn run_imresize(args: &ImresizeArgs, context: &Context) -> Result<()> {
     let jobs = imresize_jobs(&args.input, &args.output)?;
     let progress = Mutex::new((0, context.progress("images", jobs.len() as u64)));
+    let multiple = args.modcrop.unwrap_or(1) as usize;
     let one = |(from, to): &(PathBuf, PathBuf)| -> Result<()> {
-        let image = Image::decode(&std::fs::read(from).map_err(Error::io(from))?, from)?;
-        let image = match args.modcrop {
-            Some(n) => crop_to_multiple(&image, n as usize).map_err(|e| Error::file(from, e.to_string()))?,
-            None => image,
-        };
-        write_atomic(to, &imresize(&image, args.scale).encode_png(&[])?)?;
+        imresize_file(from, to, args.scale, multiple)?;
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.0 += 1;
         let done = progress.0;

@@ -2,8 +2,15 @@
 //!
 //! Super-resolution sets are made with it, and a network trained on its low-resolution images fails on others. It
 //! differs from Pillow's bicubic filter: borders are mirrored instead of cut, and the rows are resized first.
+use std::path::Path;
+
 use super::Image;
+use super::files::{read_limited, write_atomic};
+use super::image::MAX_PIXELS;
 use crate::error::{Error, Result};
+
+/// Largest image file that is read.
+const MAX_FILE: u64 = 256 << 20;
 
 /// By how much an image grows or shrinks: a ratio of whole numbers, so that 1/3 is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,19 +118,30 @@ fn horizontal(image: &Image, scale: Scale) -> Image {
 }
 
 /// The image `scale` times as large, byte for byte as MATLAB's `imresize(image, scale)` makes it of 8-bit images: rows
-/// first, and each of the two passes rounds.
-pub fn imresize(image: &Image, scale: Scale) -> Image {
-    if scale.up == scale.down {
-        return image.clone();
+/// first, and each of the two passes rounds. An error if it would be too large.
+pub fn imresize(image: &Image, scale: Scale) -> Result<Image> {
+    let (width, height) = (scale.side(image.width), scale.side(image.height));
+    if width as u64 * height as u64 > MAX_PIXELS {
+        let limit = MAX_PIXELS >> 20;
+        return Err(Error::request(format!("would have {width}x{height} pixels, the limit is {limit} million")));
     }
-    horizontal(&vertical(image, scale), scale)
+    Ok(if scale.up == scale.down { image.clone() } else { horizontal(&vertical(image, scale), scale) })
 }
 
-/// The upper left part whose sides are multiples of `n`; an error names an image that is smaller.
+/// Resizes the image file `from` into the PNG `to`, cut to multiples of `multiple` first; errors name the file.
+pub fn imresize_file(from: &Path, to: &Path, scale: Scale, multiple: usize) -> Result<()> {
+    let image = Image::decode(&read_limited(from, MAX_FILE)?, from)?;
+    let resized = crop_to_multiple(&image, multiple).and_then(|image| imresize(&image, scale));
+    let resized = resized.map_err(|e| Error::file(from, e.to_string()))?;
+    write_atomic(to, &resized.encode_png(&[])?)
+}
+
+/// The upper left part whose sides are multiples of `n`; an error if there is none.
 pub fn crop_to_multiple(image: &Image, n: usize) -> Result<Image> {
-    let (width, height) = (image.width / n.max(1) * n.max(1), image.height / n.max(1) * n.max(1));
+    let n = n.max(1);
+    let (width, height) = (image.width / n * n, image.height / n * n);
     if width == 0 || height == 0 {
-        return Err(Error::request(format!("{}x{} pixels are less than {n}", image.width, image.height)));
+        return Err(Error::request(format!("has {}x{} pixels, less than {n}", image.width, image.height)));
     }
     let rows = image.pixels.chunks_exact(image.width * image.channels).take(height);
     let pixels = rows.flat_map(|row| &row[..width * image.channels]).copied().collect();
@@ -153,7 +171,7 @@ mod tests {
                 assert!(taps.iter().all(|t| t.0 < n));
             }
             let grey = Image::new(n, 2 * n, 3, vec![97; 6 * n * n]);
-            assert!(imresize(&grey, scale).pixels.iter().all(|&v| v == 97));
+            assert!(imresize(&grey, scale).unwrap().pixels.iter().all(|&v| v == 97));
         }
     }
 
@@ -163,5 +181,8 @@ mod tests {
         let cut = crop_to_multiple(&image, 2).unwrap();
         assert_eq!((cut.width, cut.height, cut.pixels), (4, 2, vec![0, 1, 2, 3, 5, 6, 7, 8]));
         assert!(crop_to_multiple(&image, 4).is_err());
+        assert_eq!(crop_to_multiple(&image, 1).unwrap(), image);
+        let wide = Image::new(20_000, 1, 1, vec![0; 20_000]);
+        assert!(imresize(&wide, Scale { up: 64, down: 1 }).unwrap_err().to_string().contains("1280000x64"));
     }
 }

@@ -101,6 +101,22 @@ impl Backbone {
         shapes.extend(lins);
         shapes
     }
+
+    /// Whether a file has exactly these weights; if not, the beginning of what is wrong.
+    fn check(self, found: &[(String, Vec<usize>)]) -> std::result::Result<(), String> {
+        let problems = differences(&self.parameter_shapes(), found);
+        if problems.is_empty() {
+            return Ok(());
+        }
+        let what = format!("not the weights of LPIPS with {}", self.name());
+        let fits = |other: &&Self| differences(&other.parameter_shapes(), found).is_empty();
+        if let Some(other) = Self::ALL.iter().find(fits) {
+            return Err(format!("{what}, but those of {}", other.name()));
+        }
+        let more = problems.len().saturating_sub(5);
+        let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
+        Err(format!("{what}:\n  {}{more}", problems[..problems.len().min(5)].join("\n  ")))
+    }
 }
 
 /// A backbone with its weights.
@@ -117,12 +133,7 @@ impl Lpips {
     /// Reads the weights of `backbone` from a safetensors file that has exactly those.
     pub fn load(path: &Path, backbone: Backbone, device: &Device) -> Result<Self> {
         let file = TensorFile::open(path)?;
-        let problems = differences(&backbone.parameter_shapes(), &file.shapes());
-        if !problems.is_empty() {
-            let name = backbone.name();
-            let message = format!("not the weights of LPIPS with {name}:\n  {}", problems.join("\n  "));
-            return Err(Error::file(path, message));
-        }
+        backbone.check(&file.shapes()).map_err(|message| Error::file(path, message))?;
         let device = device.clone().without_autodiff();
         let read = |name: String| -> Result<(Vec<usize>, Vec<f32>)> {
             let (shape, values) = file.read(&name)?;

@@ -60,7 +60,7 @@ struct PairArgs {
     targets: PathBuf,
 
     /// Ending of the outputs' names that those of the targets lack, as x4 in babyx4.png
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     suffix: String,
 
     /// Also print the value of every image

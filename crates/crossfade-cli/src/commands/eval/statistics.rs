@@ -1,6 +1,6 @@
 //! `crossfade eval summary` and `ttest`.
 use crate::context::Context;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use crossfade::metrics::Report;
 use crossfade::metrics::statistics::{Reported, Summary, Welch, protocol_warnings, read_report};
@@ -58,7 +58,8 @@ fn read(inputs: &[String], name: Option<&str>, reports: &mut Vec<Reported>) -> R
         match input.parse::<f64>() {
             Ok(number) => values.push(number),
             Err(_) => {
-                let report = read_report(Path::new(input), name)?;
+                let report = read_report(Path::new(input), name)
+                    .with_context(|| format!("{input:?} is no number, so it should be a report"))?;
                 values.push(report.value);
                 reports.push(report);
             }

@@ -96,11 +96,14 @@ pub fn evaluate(metric: Metric, pairs: &Pairs, protocol: &Protocol, progress: Pr
     })?;
     let report = protocol.state(Report::new(metric.name()));
     let report = match metric {
-        Metric::Psnr => report.with("unit", "dB, peak 255, mean of the images' values"),
-        Metric::Ssim => report.with("window", protocol.window.describe()),
+        Metric::Psnr => report.with("unit", "dB, peak 255, of all channels together; mean over the images"),
+        Metric::Ssim => report.with("window", protocol.window.describe()).with("mean", "over channels, then images"),
         Metric::MsSsim => {
             let weights = ms_ssim::WEIGHTS.map(|w| w.to_string()).join(" ");
-            report.with("window", Window::Gaussian.describe()).with("scales", format!("5, weights {weights}"))
+            report
+                .with("window", Window::Gaussian.describe())
+                .with("scales", format!("5, weights {weights}"))
+                .with("mean", "over channels, then images")
         }
     };
     Ok(summarised(report, pairs, values))

@@ -76,7 +76,7 @@ impl Protocol {
     /// The report with these facts.
     pub(super) fn state(&self, report: Report) -> Report {
         let channel = match (self.channel, self.round_luma) {
-            (Channel::Rgb, _) => "rgb, mean over channels",
+            (Channel::Rgb, _) => "all of the picture's",
             (Channel::Y, false) => "y of BT.601 (16 to 235), not rounded",
             (Channel::Y, true) => "y of BT.601 (16 to 235), rounded",
         };
