@@ -34,6 +34,8 @@ pub enum Purpose {
     Lab = 11,
     /// The horizontal flip of a training sample.
     Flip = 12,
+    /// Resamples of a bootstrap; the index is the resample.
+    Bootstrap = 20,
 }
 
 /// A stream of numbers that belongs to one (seed, index, step, purpose).

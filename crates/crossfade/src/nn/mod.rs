@@ -11,6 +11,7 @@ pub mod embed;
 pub mod gate;
 pub mod init;
 pub mod layers;
+pub mod lpips;
 pub mod named;
 pub mod unet;
 pub mod weights;
