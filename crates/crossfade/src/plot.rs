@@ -45,7 +45,7 @@ const COLOURS: [RGBColor; 9] = [
 ];
 
 /// Makes the font known, once.
-fn embed_font() {
+pub(crate) fn embed_font() {
     static FONT: Once = Once::new();
     FONT.call_once(|| {
         // The font is part of the crate, so registering it cannot fail at run time.
