@@ -68,11 +68,13 @@ pub fn count(detection: Detection, truth: &[Mask], config: &EdgesConfig, path: &
         Detection::Segmentations(masks) => Ok(masks.par_iter().map(measure).collect()),
         Detection::Soft(map) => {
             let map = if config.protocol == Protocol::S { suppress(&map) } else { map };
-            let masks: Vec<Mask> = config.levels().into_iter().map(|t| map.at_least(t.max(f64::EPSILON))).collect();
+            let cut = |t: &f64| map.at_least(t.max(f64::EPSILON));
+            let levels = config.levels();
             // The maps are nested, so equal numbers of pixels mean equal maps.
-            let sizes: Vec<usize> = masks.iter().map(Mask::count).collect();
+            let sizes: Vec<usize> = levels.par_iter().map(|t| cut(t).count()).collect();
             let new = |k: usize| k == 0 || sizes[k] != sizes[k - 1];
-            let counts: Vec<_> = (0..masks.len()).into_par_iter().map(|k| new(k).then(|| measure(&masks[k]))).collect();
+            let one = |(k, t): (usize, &f64)| new(k).then(|| measure(&cut(t)));
+            let counts: Vec<Option<Counts>> = levels.par_iter().enumerate().map(one).collect();
             let repeat = |last: &mut Counts, new: Option<Counts>| {
                 *last = new.unwrap_or(*last);
                 Some(*last)
