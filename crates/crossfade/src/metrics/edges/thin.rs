@@ -20,7 +20,7 @@ const fn table(second: bool) -> [bool; 256] {
 
 /// x_i of a neighbourhood, where x_9 is x_1.
 const fn x(code: usize, i: usize) -> bool {
-    code >> ((i - 1) % 8) & 1 == 1
+    (code >> ((i - 1) % 8)) & 1 == 1
 }
 
 const fn goes(code: usize, second: bool) -> bool {
@@ -72,5 +72,5 @@ pub fn thin(mask: &Mask) -> Mask {
 fn neighbourhood(framed: &[bool], stride: usize, at: usize) -> usize {
     let around =
         [at + 1, at - stride + 1, at - stride, at - stride - 1, at - 1, at + stride - 1, at + stride, at + stride + 1];
-    around.iter().rev().fold(0, |code, &i| code << 1 | usize::from(framed[i]))
+    around.iter().rev().fold(0, |code, &i| (code << 1) | usize::from(framed[i]))
 }

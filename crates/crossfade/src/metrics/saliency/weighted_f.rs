@@ -58,43 +58,73 @@ impl<'a> Smooth<'a> {
 
 /// For each pixel the nearest set pixel: the squared distance to it, and its index. Of equally near ones, the one in the
 /// leftmost column and of those the topmost, as scipy chooses. The mask must not be empty.
-fn nearest(mask: &Mask) -> Vec<(usize, usize)> {
+fn nearest(mask: &Mask) -> Vec<(i64, usize)> {
     let (width, height) = (mask.width, mask.height);
-    // The nearest set row in the same column.
-    let mut vertical = vec![usize::MAX; width * height];
-    for x in 0..width {
-        let rows: Vec<usize> = (0..height).filter(|y| mask.bits[y * width + x]).collect();
-        let mut next = 0;
-        for y in 0..height {
-            while next + 1 < rows.len() && rows[next + 1].abs_diff(y) < rows[next].abs_diff(y) {
-                next += 1;
+    let vertical: Vec<Vec<Option<usize>>> = (0..width).map(|x| nearest_rows(mask, x)).collect();
+    let mut all = Vec::with_capacity(width * height);
+    for y in 0..height {
+        // f(x) = (x - u)² + f_u, one parabola a column u; their lower envelope (Felzenszwalb and Huttenlocher 2012).
+        let height_of = |u: usize| vertical[u][y].map(|row| (row.abs_diff(y) as i64).pow(2));
+        let mut envelope: Vec<(usize, i64)> = Vec::new(); // a column, and the first place where it is the nearest
+        for (u, f_u) in (0..width).filter_map(|u| height_of(u).map(|f| (u, f))) {
+            let mut first = 0;
+            while let Some(&(v, start)) = envelope.last() {
+                let f_v = height_of(v).unwrap_or_default();
+                let (a, b) = (u as i64, v as i64);
+                first = ((f_u + a * a - f_v - b * b).div_euclid(2 * (a - b)) + 1).max(0);
+                if first > start {
+                    break;
+                }
+                envelope.pop();
+                first = 0;
             }
-            vertical[y * width + x] = rows.get(next).copied().unwrap_or(usize::MAX);
+            envelope.push((u, first));
+        }
+        let mut at = 0;
+        for x in 0..width {
+            while envelope.get(at + 1).is_some_and(|next| next.1 <= x as i64) {
+                at += 1;
+            }
+            let u = envelope[at].0;
+            let row = vertical[u][y].unwrap_or_default();
+            all.push((row.abs_diff(y).pow(2) as i64 + u.abs_diff(x).pow(2) as i64, row * width + u));
         }
     }
-    let find = |i: usize| {
-        let (x, y) = (i % width, i / width);
-        let mut best = (usize::MAX, i);
-        let offer = |u: usize, best: &mut (usize, usize), ties: bool| {
-            let row = vertical[y * width + u];
-            if row != usize::MAX {
-                let squared = row.abs_diff(y).pow(2) + u.abs_diff(x).pow(2);
-                if squared < best.0 || ties && squared == best.0 {
-                    *best = (squared, row * width + u);
-                }
-            }
-        };
-        let mut d = 0;
-        while d < width && d * d <= best.0 {
-            if x + d < width {
-                offer(x + d, &mut best, false);
-            }
-            if d <= x {
-                offer(x - d, &mut best, true);
-            }
-            d += 1;
+    all
+}
+
+/// For each row the nearest set row of column `x`, the upper one of two.
+fn nearest_rows(mask: &Mask, x: usize) -> Vec<Option<usize>> {
+    let rows: Vec<usize> = (0..mask.height).filter(|y| mask.bits[y * mask.width + x]).collect();
+    let mut next = 0;
+    let nearest = |y: usize| {
+        while next + 1 < rows.len() && rows[next + 1].abs_diff(y) < rows[next].abs_diff(y) {
+            next += 1;
         }
-        best
+        rows.get(next).copied()
     };
-    (0..width * height).map(find).collect()
+    (0..mask.height).map(nearest).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Purpose, Stream};
+
+    #[test]
+    fn the_nearest_pixel_is_the_nearest() {
+        for case in 0..40 {
+            let mut random = Stream::new(3, case, 0, Purpose::Lab);
+            let (width, height) = (1 + random.below(14) as usize, 1 + random.below(14) as usize);
+            let mut bits: Vec<bool> = (0..width * height).map(|_| random.uniform() < 0.1).collect();
+            bits[random.below((width * height) as u64) as usize] = true;
+            let set: Vec<usize> = (0..bits.len()).filter(|&i| bits[i]).collect();
+            for (i, found) in nearest(&Mask { width, height, bits }).into_iter().enumerate() {
+                let squared =
+                    |j: usize| (i % width).abs_diff(j % width).pow(2) + (i / width).abs_diff(j / width).pow(2);
+                let best = set.iter().map(|&j| (squared(j), j % width, j / width)).min();
+                assert_eq!(Some((found.0 as usize, found.1 % width, found.1 / width)), best, "case {case}");
+            }
+        }
+    }
 }
