@@ -10,14 +10,14 @@ use std::path::PathBuf;
 pub enum EdgesCommand {
     /// Edge maps against what people drew: ODS, OIS, AP and R50 of the BSDS benchmark
     #[command(after_help = "Examples:
-  crossfade eval edges maps groundTruth/test                   network output, thick and soft
-  crossfade eval edges maps groundTruth/test --protocol c      the same without suppression and thinning
+  crossfade eval edges maps groundTruth/test                 network output, thick and soft
+  crossfade eval edges maps groundTruth/test --protocol c    no suppression, no thinning
   crossfade eval edges nms_maps groundTruth/test --protocol as-is --out eval --plot pr.png
   crossfade eval edges ucm2 groundTruth --protocol as-is --thresholds 5
 
-Files belong together by their names without endings: maps/100007.png and groundTruth/test/100007.mat. Maps are grey
-images, or .mat files with `ucm2` or `segs`. Ground truth is .mat files of the BSDS, or images with one annotation each.
-NYUD uses --max-dist 0.011.")]
+Files belong together by their names without endings: 100007.png and 100007.mat. Maps are grey
+images, or .mat files with `ucm2` or `segs`. Ground truth is .mat files of the BSDS, or images
+with one annotation each. NYUD uses --max-dist 0.011.")]
     Edges(EdgesArgs),
 }
 
@@ -83,6 +83,7 @@ pub fn run(EdgesCommand::Edges(args): &EdgesCommand, context: &Context) -> Resul
         progress.set(done as u64, all as u64)
     })?;
     drop(progress);
+    context.print(&edges.report, serde_json::to_value(&edges.report)?)?;
     if let Some(path) = &args.per_image {
         edges.save_table(path)?;
         context.note(format_args!("the scores of each image are in {}", path.display()));
@@ -95,5 +96,5 @@ pub fn run(EdgesCommand::Edges(args): &EdgesCommand, context: &Context) -> Resul
         edges.save(folder)?;
         context.note(format_args!("the benchmark's files are in {}", folder.display()));
     }
-    context.print(&edges.report, serde_json::to_value(&edges.report)?)
+    Ok(())
 }

@@ -10,14 +10,15 @@ use std::path::PathBuf;
 pub enum SaliencyCommand {
     /// Saliency maps against masks: MAE, F, weighted F, S and E measures
     #[command(after_help = "Examples:
-  crossfade eval saliency maps masks                          soft maps at their original size
-  crossfade eval saliency maps masks --normalise toolbox      as sal_eval_toolbox computes them
-  crossfade eval saliency maps masks --protocol adm           as the reference does: 384x384, binary
+  crossfade eval saliency maps masks                        soft maps at their original size
+  crossfade eval saliency maps masks --normalise toolbox    as sal_eval_toolbox computes them
+  crossfade eval saliency maps masks --protocol adm         as the reference: 384x384, binary
   crossfade eval saliency maps masks --per-image scores.csv --plot curve.svg
 
-Files belong together by their names without endings: maps/0001.png and masks/0001.jpg. Every map needs its mask and
-every mask its map. \"max F\" and \"mean F\" are of the curve of mean precision and recall; \"image mean\" is of the mean
-of the images' curves, as other toolboxes have it.")]
+Files belong together by their names without endings: maps/0001.png and masks/0001.jpg. Every
+map needs its mask and every mask its map. \"max F\" and \"mean F\" are of the curve of mean
+precision and recall; \"image mean\" is of the mean of the images' curves, as other toolboxes
+have it.")]
     Saliency(SaliencyArgs),
 }
 
@@ -96,6 +97,7 @@ pub fn run(SaliencyCommand::Saliency(args): &SaliencyCommand, context: &Context)
     let saliency =
         evaluate(&args.maps, &args.masks, &args.config(), &mut |done, all| progress.set(done as u64, all as u64))?;
     drop(progress);
+    context.print(&saliency.report, serde_json::to_value(&saliency.report)?)?;
     if let Some(path) = &args.per_image {
         saliency.save_table(path)?;
         context.note(format_args!("the scores of each image are in {}", path.display()));
@@ -104,5 +106,5 @@ pub fn run(SaliencyCommand::Saliency(args): &SaliencyCommand, context: &Context)
         saliency.plot(path)?;
         context.note(format_args!("the curve is in {}", path.display()));
     }
-    context.print(&saliency.report, serde_json::to_value(&saliency.report)?)
+    Ok(())
 }
