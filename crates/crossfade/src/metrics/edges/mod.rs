@@ -67,7 +67,7 @@ impl EdgesConfig {
             return Err(Error::request(format!("{} thresholds: must be 1 to 999", self.thresholds)));
         }
         // Beyond a tenth of the diagonal every pixel is near every other and memory explodes.
-        if !(self.max_dist >= 0.0 && self.max_dist <= 0.1) {
+        if !(0.0..=0.1).contains(&self.max_dist) {
             return Err(Error::request(format!("a tolerance of {}: must be 0 to 0.1 of the diagonal", self.max_dist)));
         }
         Ok(())

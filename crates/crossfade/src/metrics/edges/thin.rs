@@ -38,7 +38,7 @@ const fn goes(code: usize, second: bool) -> bool {
     } else {
         (x(code, 2) || x(code, 3) || !x(code, 8)) && x(code, 1)
     };
-    crossings == 1 && 2 <= n && n <= 3 && !kept
+    crossings == 1 && (n == 2 || n == 3) && !kept
 }
 
 /// Lines of one pixel's width instead of thick ones.
