@@ -40,6 +40,11 @@ impl Map {
         Self { images, room: images, h, w, c, border, data: data.keep() }
     }
 
+    /// How many pictures there is room for.
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
     /// How many pictures the functions of this module work on.
     pub fn images(&self) -> usize {
         self.images
@@ -166,9 +171,10 @@ impl Conv {
         Self { level, window, ci, co, bias: bias.to_vec(), method }
     }
 
-    /// Channels of the output.
-    pub fn channels(&self) -> usize {
-        self.co
+    /// Rows, columns and channels of the result for pictures like those of `x`.
+    pub fn output(&self, x: &Map) -> [usize; 3] {
+        let [h, w] = self.window.output(x.h, x.w);
+        [h, w, self.co]
     }
 
     /// Computes all pictures of `x`, whose border must hold the padding.
