@@ -31,7 +31,8 @@ fn shared(name: &str) -> Option<PathBuf> {
 fn extractor(protocol: Protocol) -> Option<&'static Extractor> {
     static LOADED: [OnceLock<Option<Extractor>>; 3] = [const { OnceLock::new() }; 3];
     let at = Protocol::ALL.iter().position(|p| *p == protocol).unwrap();
-    let load = || Some(Extractor::new(&shared("weights/inception_fid_2015-12-05_fp32.safetensors")?, protocol).unwrap());
+    let load =
+        || Some(Extractor::new(&shared("weights/inception_fid_2015-12-05_fp32.safetensors")?, protocol).unwrap());
     LOADED[at].get_or_init(load).as_ref()
 }
 
@@ -312,7 +313,7 @@ fn an_unreadable_image_ends_the_measurement() {
 fn wrong_weights_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("w.safetensors");
-    let mut save = |shape: &[usize], fill: f32| {
+    let save = |shape: &[usize], fill: f32| {
         let values = vec![fill; shape.iter().product()];
         let tensors = [("Conv2d_1a_3x3.conv.weight".to_owned(), shape.to_vec(), values)];
         save_tensors(&path, &tensors, &BTreeMap::new()).unwrap();

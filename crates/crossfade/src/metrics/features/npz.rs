@@ -43,7 +43,10 @@ impl Npz {
     /// Names of the arrays, in the order of the file.
     pub(super) fn names(&self) -> Vec<String> {
         let names = (0..self.archive.len()).filter_map(|i| self.archive.name_for_index(i));
-        names.filter_map(std::result::Result::ok).filter_map(|name| name.strip_suffix(".npy").map(str::to_owned)).collect()
+        names
+            .filter_map(std::result::Result::ok)
+            .filter_map(|name| name.strip_suffix(".npy").map(str::to_owned))
+            .collect()
     }
 
     pub(super) fn has(&self, name: &str) -> bool {

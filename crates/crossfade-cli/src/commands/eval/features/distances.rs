@@ -98,7 +98,10 @@ pub fn kid(args: &KidArgs, context: &Context) -> Result<()> {
     let kid = metrics::kid(&a, &b, config)?;
     let report = report
         .with("kernel", "(x·y/2048 + 1)³, unbiased")
-        .with("subsets", format!("{} of {} images, seed {} (numpy RandomState)", config.subsets, config.size, config.seed))
+        .with(
+            "subsets",
+            format!("{} of {} images, seed {} (numpy RandomState)", config.subsets, config.size, config.seed),
+        )
         .value("kid", kid.mean)
         .value("kid std", kid.std);
     print(&report, context)

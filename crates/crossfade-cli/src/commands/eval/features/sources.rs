@@ -5,9 +5,7 @@ use anyhow::Result;
 use crossfade::Error;
 use crossfade::data::Dataset;
 use crossfade::metrics::features::registry::Entry;
-use crossfade::metrics::features::{
-    Extractor, FEATURES, Features, GroupedMoments, Input, Protocol, Statistics, open,
-};
+use crossfade::metrics::features::{Extractor, FEATURES, Features, GroupedMoments, Input, Protocol, Statistics, open};
 
 impl NetworkArgs {
     /// The protocol by name.
@@ -74,7 +72,6 @@ pub fn side(text: &str, input: Input, extractor: Option<&Extractor>, grouped: bo
         Ok(())
     };
     extractor.each(&*images, &mut add, &mut tell)?;
-    let statistics =
-        Statistics::new(moments.total()?, Some(extractor.protocol()), Some(extractor.hash().to_owned()))?;
+    let statistics = Statistics::new(moments.total()?, Some(extractor.protocol()), Some(extractor.hash().to_owned()))?;
     Ok(Side { statistics, about: images.describe(), grouped: Some(moments) })
 }
