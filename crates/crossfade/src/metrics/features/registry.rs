@@ -50,7 +50,7 @@ impl Entry {
     /// How to get it without this program.
     pub fn by_hand(&self) -> Result<String> {
         let path = self.path()?;
-        Ok(format!("fetch {} on another machine and put it at {}", self.url, path.display()))
+        Ok(format!("fetch {} by other means and put it at {}", self.url, path.display()))
     }
 
     /// The file in the cache.
@@ -73,8 +73,7 @@ impl Entry {
         let path = self.path()?;
         if found != self.sha256 {
             let message = format!(
-                "not stored: what came from {} has SHA-256 {found}, expected {}; try again, or {}",
-                self.url,
+                "not stored: the SHA-256 is {found}, expected {}; try again, or {}",
                 self.sha256,
                 self.by_hand()?
             );
