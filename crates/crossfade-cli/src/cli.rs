@@ -1,5 +1,7 @@
 //! The command line: global options and the list of verbs. Each verb's options are beside its code.
-use crate::commands::{bench, calibrate, config, convert, cost, data, demo, eval, lab, reproduce, sample, train};
+use crate::commands::{
+    bench, calibrate, config, convert, cost, data, demo, eval, lab, reproduce, sample, train, weights,
+};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -62,6 +64,9 @@ pub enum Command {
     /// Measure images: FID, KID, PSNR, SSIM, LPIPS, saliency, edges, statistics
     #[command(subcommand)]
     Eval(eval::EvalCommand),
+    /// Fetch the weights that metrics need
+    #[command(subcommand)]
+    Weights(weights::WeightsCommand),
     /// Turn a PyTorch checkpoint of the reference into one to sample, without executing anything in it
     Convert(convert::ConvertArgs),
     /// Count and measure what a network costs: parameters, arithmetic, evaluations, speed, memory

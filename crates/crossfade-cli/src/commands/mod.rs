@@ -12,6 +12,7 @@ pub mod lab;
 pub mod reproduce;
 pub mod sample;
 pub mod train;
+pub mod weights;
 
 use crate::cli::{Cli, Command};
 use crate::context::Context;
@@ -30,6 +31,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Config(command) => config::run(&command, &context),
         Command::Data(command) => data::run(&command, &context),
         Command::Eval(command) => eval::run(&command, &context),
+        Command::Weights(command) => weights::run(&command, &context),
         Command::Convert(args) => convert::run(&args, &context),
         Command::Cost(args) => cost::run(&args, &context),
         Command::Bench(command) => bench::run(&command, &context),
