@@ -132,22 +132,33 @@ def run_peer(peer, net, what, batch, threads, args, models):
     return last_json([args.python, __file__, "--worker", peer, path, *chosen], cwd=args.peers)
 
 
+def matching(runs, **which):
+    return [r for r in runs if all(r.get(k) == v for k, v in which.items())]
+
+
+def next_round(runs, **which):
+    """Rounds of a comparison in pieces go on counting."""
+    return 1 + max((r["round"] for r in matching(runs, **which)), default=-1)
+
+
 def compare(net, what, batch, args, models, keep):
     peers = [OURS] + [p for p in args.only if p in TORCH or what != "train"]
     for peer in peers:
         if peer not in TORCH and peer != OURS:
             export(net, batch, args, models)
-    for turn in range(args.rounds):
+    first = next_round(keep.runs, kind="speed", network=net, what=what, batch=batch)
+    for turn in range(first, first + args.rounds):
         # Another one begins each round.
         for peer in peers[turn % len(peers):] + peers[:turn % len(peers)]:
             run = measured(args, lambda: run_peer(peer, net, what, batch, args.threads, args, models))
             keep({"kind": "speed", "network": net, "what": what, "batch": batch, "peer": peer, "round": turn,
-                  "threads": args.threads, "ms": run["median_ms"], "rss_mb": run["peak_rss_mb"],
+                  "threads": args.threads, "steps": args.steps, "ms": run["median_ms"], "rss_mb": run["peak_rss_mb"],
                   "foreign": run["foreign"]})
 
 
 def scaling(net, what, batch, args, models, keep):
-    for turn in range(args.rounds):
+    first = next_round(keep.runs, kind="scaling", network=net, what=what, batch=batch)
+    for turn in range(first, first + args.rounds):
         for threads in ([1, 2] if turn % 2 else [2, 1]):
             run = measured(args, lambda: run_peer(OURS, net, what, batch, threads, args, models))
             keep({"kind": "scaling", "network": net, "what": what, "batch": batch, "threads": threads, "round": turn,
@@ -243,8 +254,8 @@ def openvino_network(a):
 # --- the report -------------------------------------------------------------------------------------------------------
 
 def by_round(runs, value, **which):
-    """Values of the matching runs by their round; a later run of the same round replaces an earlier."""
-    return {r["round"]: r[value] for r in runs if all(r.get(k) == v for k, v in which.items())}
+    """Values of the matching runs by their round."""
+    return {r["round"]: r[value] for r in matching(runs, **which)}
 
 
 def ratio(over, under):
@@ -263,7 +274,8 @@ def report(runs):
         ours = of(OURS, "ms")
         if not ours:
             continue
-        row = {"network": net, "what": what, "batch": batch, "ours_ms": statistics.median(ours.values()),
+        steps = {r["steps"] for r in matching(runs, kind="speed", network=net, what=what, batch=batch)}
+        row = {"network": net, "what": what, "batch": batch, "steps": max(steps), "ours_ms": statistics.median(ours.values()),
                "ours_mb": max(of(OURS, "rss_mb").values()), "peers": {}}
         for peer in PEERS:
             times = of(peer, "ms")
@@ -282,7 +294,8 @@ def report(runs):
         if found:
             scales.append({**which, **found})
     starts = [r for r in runs if r["kind"] == "start"]
-    result = {"speed": speed, "scaling": scales}
+    result = {key: sorted({r[key] for r in runs}) for key in ("date", "cpu", "commit")}
+    result |= {"speed": speed, "scaling": scales}
     if starts:
         result["start"] = {k: {"median": statistics.median(r[k] for r in starts), "least": min(r[k] for r in starts),
                                "greatest": max(r[k] for r in starts)} for k in ("start_ms", "process_ms")}
@@ -292,6 +305,10 @@ def report(runs):
 def name(net):
     n = network(net)
     return f"width {n['width']}, {'two decoders' if n['decoders'] == 2 else 'one decoder'}"
+
+
+def label(row):
+    return f"sample, {row['steps']} steps" if row["what"] == "sample" else row["what"]
 
 
 def mark(value, goal, most=False):
@@ -307,12 +324,13 @@ def table(head, rows):
     return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows]) + "\n"
 
 
-def markdown(found, facts):
-    text = f"{facts['date']}, {facts['cpu']}, {facts['threads']} threads, f32, {facts['commit']}. "
+def markdown(found):
+    text = f"{', '.join(found['date'])}, {', '.join(found['cpu'])}, {os.cpu_count()} processors, f32, "
+    text += f"commit {', '.join(found['commit'])}. "
     text += "Speed as time of the peer over ours: median (least–greatest of a round).\n\n"
     rows = []
     for row in found["speed"]:
-        cell = [name(row["network"]), row["what"], row["batch"], f"{row['ours_ms']:.1f}"]
+        cell = [name(row["network"]), label(row), row["batch"], f"{row['ours_ms']:.1f}"]
         cell += [show(row["peers"].get(peer, {}).get("faster")) for peer in PEERS]
         best = row["peers"].get(row.get("best_torch"), {}).get("faster")
         goal = SPEED[row["what"]][1]
@@ -328,7 +346,7 @@ def markdown(found, facts):
         torch = [f"{row['peers'][p]['mb']}" if p in row["peers"] else "–" for p in PEERS]
         if "memory" in row:
             met = f"≤ {goal}: {mark(row['memory'], goal, most=True)}" if goal else "–"
-            rows.append([name(row["network"]), row["what"], row["batch"], row["ours_mb"], *torch,
+            rows.append([name(row["network"]), label(row), row["batch"], row["ours_mb"], *torch,
                          f"{row['memory']:.2f}", met])
     if rows:
         text += "Peak memory of the process, MiB; the ratio is to the smaller torch mode.\n\n"
@@ -374,13 +392,13 @@ def parse():
     return p.parse_args()
 
 
-def facts(args):
+def facts():
+    """When, where and of what: kept with every run."""
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
                platform.machine())
     git = shutil.which("git") and subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True,
                                                  text=True).stdout.strip()
-    return {"date": time.strftime("%Y-%m-%d"), "cpu": cpu, "threads": args.threads,
-            "commit": f"commit {git}" if git else "commit unknown"}
+    return {"date": time.strftime("%Y-%m-%d"), "cpu": cpu, "commit": git or "unknown"}
 
 
 def run_all(args, keep, models):
@@ -404,13 +422,17 @@ def main():
     if args.store and args.store.exists():
         runs = [json.loads(line) for line in args.store.read_text().splitlines()]
 
+    where = facts()
+
     def keep(run):
+        run |= where
         runs.append(run)
         print("  " + json.dumps(run), file=sys.stderr)
         if args.store:
             with args.store.open("a") as file:
                 file.write(json.dumps(run) + "\n")
 
+    keep.runs = runs
     try:
         if not args.report:
             if not args.crossfade.exists():
@@ -423,7 +445,7 @@ def main():
         print(f"nothing to report: {busy}. Stop other work, or wait.", file=sys.stderr)
         sys.exit(3)
     found = report(runs)
-    print(json.dumps({**facts(args), **found}, indent=1) if args.json else markdown(found, facts(args)))
+    print(json.dumps(found, indent=1) if args.json else markdown(found))
 
 
 if __name__ == "__main__":

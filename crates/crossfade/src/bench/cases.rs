@@ -117,6 +117,11 @@ impl Case {
         }
     }
 
+    /// Whether there is a kernel for it: dense layers of odd sizes are left to the engine.
+    pub fn has_kernel(&self) -> bool {
+        !matches!(self, Self::Linear(shape) if !shape.fits())
+    }
+
     /// Whether it is computed by Winograd's method.
     pub fn winograd(&self) -> bool {
         matches!(self, Self::Conv(shape) if Algorithm::choose(shape) == Algorithm::Winograd)

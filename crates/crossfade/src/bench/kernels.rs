@@ -96,7 +96,7 @@ pub fn kernels(options: &Options, progress: &mut dyn FnMut(usize, usize)) -> Res
     let filters: Vec<String> = options.filters.iter().map(|filter| filter.to_lowercase()).collect();
     let whole = filters.is_empty();
     let wanted = |case: &Case| whole || filters.iter().any(|filter| case.name().to_lowercase().contains(filter));
-    all.retain(|(case, _)| wanted(case));
+    all.retain(|(case, _)| case.has_kernel() && wanted(case));
     if all.is_empty() {
         let advice = "try for example 'conv 3x3', 'norm', 'attention', 'dense', 'AdamW' or '@32'";
         return Err(Error::request(format!("no kernel's name contains {:?}; {advice}", options.filters)));
@@ -141,7 +141,7 @@ fn profile(rows: &[Row], options: &Options) -> Vec<Share> {
             for pass in &row.passes {
                 let evaluated = pass.pass == "forward" && !row.name.starts_with("dropout");
                 *forward += if evaluated { uses * pass.median_ms } else { 0.0 };
-                *train += if pass.pass == "prepared" { 0.0 } else { uses * pass.median_ms };
+                *train += uses * pass.median_ms;
             }
         }
         shares.extend(

@@ -48,11 +48,7 @@ pub fn run(args: &KernelsArgs, context: &Context) -> Result<()> {
 
 /// A part of the table: its title, its kernels, its passes.
 const PARTS: [(&str, &[Kind], &[&str]); 3] = [
-    (
-        "convolutions",
-        &[Kind::Conv3x3, Kind::Conv1x1, Kind::ConvOther],
-        &["forward", "prepared", "by input", "by weights"],
-    ),
+    ("convolutions", &[Kind::Conv3x3, Kind::Conv1x1, Kind::ConvOther], &["forward", "by input", "by weights"]),
     ("other arithmetic", &[Kind::Attention, Kind::Linear], &["forward", "backward"]),
     ("memory", &[Kind::Norm, Kind::Elementwise, Kind::Update], &["forward", "backward", "step"]),
 ];
