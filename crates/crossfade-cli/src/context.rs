@@ -7,6 +7,7 @@ use crossfade::engine::{Device, device};
 use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
+use std::time::Instant;
 
 /// The global options, put into effect.
 pub struct Context {
@@ -14,15 +15,17 @@ pub struct Context {
     pub device: Device,
     /// Whether results are printed as JSON.
     pub json: bool,
+    /// When the program began.
+    pub began: Instant,
     quiet: bool,
 }
 
 impl Context {
     /// Opens the device and starts the threads.
-    pub fn new(global: &Global) -> Result<Self> {
+    pub fn new(global: &Global, began: Instant) -> Result<Self> {
         let device = device(&global.device)?;
         start_threads(global.threads)?;
-        Ok(Self { device, json: global.json, quiet: global.quiet })
+        Ok(Self { device, json: global.json, began, quiet: global.quiet })
     }
 
     /// Prints a result: the text for people, or with `--json` the same as one JSON document.

@@ -50,6 +50,7 @@ fn every_verb_has_help() {
         "convert",
         "bench",
         "bench unet",
+        "bench kernels",
         "completions",
     ];
     for verb in verbs {

@@ -8,8 +8,9 @@ use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::nn::Denoiser;
 use crate::nn::weights::apply;
-use crate::tensorfile::{TensorFile, TensorMap};
+use crate::tensorfile::{HostTensor, TensorFile, TensorMap};
 use crossfade_math::AttenuationFn;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -85,15 +86,15 @@ impl Checkpoint {
 
     /// The network with the chosen weights, ready to sample. A converted file holds one copy of the weights, without prefix.
     pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
-        let mut tensors = self.read()?;
-        let prefix = if tensors.keys().any(|name| name.starts_with("model.")) { weights.prefix() } else { "" };
+        let names = self.file.shapes();
+        let trained = names.iter().any(|(name, _)| name.starts_with("model."));
+        let prefix = if trained { weights.prefix() } else { "" };
+        let chosen = self.file.read_wanted(&|name| name.starts_with(prefix))?;
+        let named = |(name, shape, values): HostTensor| (name[prefix.len()..].to_string(), (shape, values));
+        let chosen = RefCell::new(chosen.into_iter().map(named).collect::<TensorMap>());
         let unet = self.config.network.lazy(self.config.process.attenuation.parts(), device);
-        let mut chosen = TensorMap::new();
-        while let Some((name, tensor)) = tensors.pop_first() {
-            chosen.extend(name.strip_prefix(prefix).map(|name| (name.to_string(), tensor)));
-        }
-        let unet =
-            apply(unet, &|name| chosen.get(name).cloned()).map_err(|e| Error::file(&self.path, e.to_string()))?;
+        let take = |name: &str| chosen.borrow_mut().remove(name);
+        let unet = apply(unet, &take).map_err(|e| Error::file(&self.path, e.to_string()))?;
         Ok(Denoiser { unet, process: self.config.process, precond: self.config.precond })
     }
 }

@@ -122,12 +122,19 @@ impl TensorFile {
 
     /// All tensors of f32 numbers, checked against the checksum if there is one.
     pub fn read_all(&self) -> Result<Vec<HostTensor>> {
+        self.read_wanted(&|_| true)
+    }
+
+    /// Those tensors of f32 numbers whose names are `wanted`, after a check of the whole file.
+    pub(crate) fn read_wanted(&self, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<HostTensor>> {
         let mut crc = Crc::new();
         let mut tensors = vec![];
-        for (name, _) in self.shapes() {
-            let (shape, values) = self.read(&name)?;
-            blocks(&values).for_each(|bytes| crc.update(&bytes));
-            tensors.push((name, shape, values));
+        for (name, shape) in self.shapes() {
+            let bytes = self.numbers(&name)?;
+            crc.update(&bytes);
+            if wanted(&name) {
+                tensors.push((name, shape, floats(&bytes)));
+            }
         }
         let found = format!("{:08x}", crc.sum());
         match self.checksum() {
@@ -163,16 +170,23 @@ impl TensorFile {
         Ok((info, bytes))
     }
 
-    /// Shape and values of a tensor of f32 numbers.
-    pub fn read(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
+    /// The bytes of a tensor that must be of f32 numbers.
+    fn numbers(&self, name: &str) -> Result<Vec<u8>> {
         let dtype = self.info(name)?.dtype;
         if dtype != Dtype::F32 {
             return Err(Error::file(&self.path, format!("tensor {name:?} is {dtype:?}; convert the file to F32")));
         }
-        let (info, bytes) = self.bytes(name)?;
-        let values = bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b));
-        Ok((info.shape.clone(), values.collect()))
+        Ok(self.bytes(name)?.1)
     }
+
+    /// Shape and values of a tensor of f32 numbers.
+    pub fn read(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
+        Ok((self.info(name)?.shape.clone(), floats(&self.numbers(name)?)))
+    }
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
 }
 
 #[cfg(test)]

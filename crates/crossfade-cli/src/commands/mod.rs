@@ -17,10 +17,11 @@ pub mod weights;
 use crate::cli::{Cli, Command};
 use crate::context::Context;
 use anyhow::Result;
+use std::time::Instant;
 
-/// Runs the verb that was asked for.
-pub fn run(cli: Cli) -> Result<()> {
-    let context = Context::new(&cli.global)?;
+/// Runs the verb that was asked for, in a program that began at `began`.
+pub fn run(cli: Cli, began: Instant) -> Result<()> {
+    let context = Context::new(&cli.global, began)?;
     match cli.command {
         Command::Train(args) => train::run(&args, &context),
         Command::Sample(args) => sample::run(&args, &context),

@@ -146,6 +146,7 @@ pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
     };
     let mut progress = context.progress("images", args.count);
     let began = std::time::Instant::now();
+    let before = began - context.began;
     let report = generate::run(&checkpoint, args.weights.into(), &config, &job, &context.device, &mut |done, all| {
         progress.set(done as u64, all as u64);
     })
@@ -160,5 +161,9 @@ pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
         config.sampler.name(),
         report.sheet.display()
     );
-    context.print(text, json!({ "report": report, "sample": config, "seconds": seconds, "seed": args.seed }))
+    // From the beginning of the program to the first evaluation of the network.
+    let start_ms = before.as_secs_f64() * 1e3 + report.loading_ms;
+    let facts =
+        json!({ "report": report, "sample": config, "seconds": seconds, "seed": args.seed, "start_ms": start_ms });
+    context.print(text, facts)
 }

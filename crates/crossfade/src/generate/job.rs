@@ -6,6 +6,7 @@ use crate::data::{Image, contact_sheet, write_atomic};
 use crate::engine::{Device, to_host};
 use crate::error::{Error, Result};
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Part `index` of `count`, as in `--shard 0/4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct JobReport {
     pub evaluations: usize,
     /// The contact sheet.
     pub sheet: PathBuf,
+    /// Milliseconds before the first evaluation of the network.
+    pub loading_ms: f64,
 }
 
 /// A contact sheet shows no more than this.
@@ -87,6 +90,7 @@ pub fn run(
     device: &Device,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<JobReport> {
+    let began = Instant::now();
     let starts = job.starts();
     if starts.is_empty() || job.batch == 0 {
         return Err(Error::request("nothing to sample: count and batch must be at least 1, and the shard not empty"));
@@ -95,6 +99,7 @@ pub fn run(
     let network = &checkpoint.config.network;
     let size = [network.channels, network.resolution, network.resolution];
     std::fs::create_dir_all(&job.out).map_err(Error::io(&job.out))?;
+    let loading_ms = began.elapsed().as_secs_f64() * 1e3;
     let (mut sheet, mut evaluations, mut done) = (vec![], 0, 0);
     for group in starts.chunks(job.batch) {
         let mut paths = vec![vec![]; group.len()];
@@ -132,7 +137,7 @@ pub fn run(
     };
     let file = job.out.join(file);
     write_atomic(&file, &drawn.encode_png(&[])?)?;
-    Ok(JobReport { images: done, evaluations, sheet: file })
+    Ok(JobReport { images: done, evaluations, sheet: file, loading_ms })
 }
 
 fn name(start: Start, nth: usize) -> String {

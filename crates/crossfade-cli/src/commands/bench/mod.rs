@@ -1,4 +1,6 @@
 //! `crossfade bench`.
+mod kernels;
+
 use crate::context::Context;
 use crate::output::thousands;
 use anyhow::Result;
@@ -15,6 +17,16 @@ pub enum BenchCommand {
   crossfade bench unet --what train --batch 32 --threads 2
   crossfade bench unet --what sample --steps 10 --json")]
     Unet(UnetArgs),
+    /// Time every kernel by shape, against what the processor can do at best
+    #[command(after_help = "Examples:
+  crossfade bench kernels --networks default --batch 16
+  crossfade bench kernels --filter 'conv 3x3' --filter attention --threads 1
+  crossfade bench kernels --filter @8 --json
+
+Let nothing else run meanwhile. Rates of convolutions count the operations of the direct method; those marked W
+are computed by Winograd's F(4x4,3x3), which needs a quarter of its multiplications, so that they can pass 100 % of
+the peak. Kernels without much arithmetic are compared with a memory triad; tensors that fit a cache can pass it.")]
+    Kernels(kernels::KernelsArgs),
 }
 
 /// Options of `bench unet`.
@@ -89,8 +101,16 @@ impl UnetArgs {
     }
 }
 
-/// Runs a `bench` command. Its output is one line, so that it can be compared with a peer's.
-pub fn run(BenchCommand::Unet(args): &BenchCommand, context: &Context) -> Result<()> {
+/// Runs a `bench` command.
+pub fn run(command: &BenchCommand, context: &Context) -> Result<()> {
+    match command {
+        BenchCommand::Unet(args) => unet(args, context),
+        BenchCommand::Kernels(args) => kernels::run(args, context),
+    }
+}
+
+/// The output is one line, so that it can be compared with a peer's.
+fn unet(args: &UnetArgs, context: &Context) -> Result<()> {
     let what = match args.what {
         What::Forward => bench::What::Forward,
         What::Train => bench::What::Train,
