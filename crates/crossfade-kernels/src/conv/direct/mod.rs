@@ -9,7 +9,7 @@ pub(crate) use gradient::backward_weight;
 
 use super::ConvShape;
 use super::layout::{Gather, Scatter};
-use crate::gemm::{Panel, RowProduct, panels};
+use crate::gemm::{Onto, Panel, RowProduct, panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
 use rayon::prelude::*;
@@ -224,7 +224,7 @@ impl Band<'_> {
                 b: weights[ky * run * width..].as_ptr(),
                 c: c[y * line * width..].as_mut_ptr(),
                 ldc: width,
-                accumulate: ky > 0 || self.bias.is_some(),
+                onto: if ky > 0 || self.bias.is_some() { Onto::Sum } else { Onto::Nothing },
             };
             // SAFETY: the last window of the last line ends with the laid-out picture; `weights` holds kernel · run
             // rows; `c` holds `line` pixels from there on.
@@ -297,7 +297,7 @@ unsafe fn scatter_image(isa: Isa, dy: &[f32], weights: &[f32], panel: Panel, s: 
                 b: weights.as_ptr(),
                 c: sums[((y * s.stride + tap / k) * cols + tap % k) * width..].as_mut_ptr(),
                 ldc: s.stride * width,
-                accumulate: true,
+                onto: Onto::Sum,
             };
             // SAFETY: `dy` is a row of ow pixels, `weights` has co rows, and pixel ow − 1 of this tap is inside `sums`.
             unsafe { isa.run(product) };
