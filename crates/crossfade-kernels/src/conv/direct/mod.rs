@@ -32,6 +32,9 @@ impl Filters {
     /// k = (ky, kx, ci), columns co.
     pub(crate) fn forward(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
         let taps = s.taps();
+        if taps == 1 {
+            return Self::transposed(isa, weight, s.ci, s.co);
+        }
         Self::pack(isa, weight, taps * s.ci, s.co, s.ci * taps, |k| k % s.ci * taps + k / s.ci)
     }
 
@@ -56,6 +59,39 @@ impl Filters {
         stride: usize,
         start: impl Fn(usize) -> usize + Sync,
     ) -> Self {
+        Self::by_panel(isa, k_len, columns, |first, valid, width, part| {
+            for (k, row) in part.chunks_exact_mut(width).enumerate() {
+                let column = weight[start(k) + first * stride..].iter().step_by(stride);
+                row[..valid].iter_mut().zip(column).for_each(|(to, &from)| *to = from);
+                row[valid..].fill(0.0);
+            }
+        })
+    }
+
+    /// Row k, column j is `weight[j · k_len + k]`.
+    fn transposed(isa: Isa, weight: &[f32], k_len: usize, columns: usize) -> Self {
+        Self::by_panel(isa, k_len, columns, |first, valid, width, part| {
+            let gather = Gather {
+                src: weight[first * k_len..][..valid * k_len].as_ptr(),
+                plane: k_len,
+                channels: valid,
+                fill: width,
+                h: 1,
+                w: k_len,
+                y0: 0,
+                x0: 0,
+                rows: 1,
+                cols: k_len,
+                dst: part.as_mut_ptr(),
+                ld: width,
+            };
+            // SAFETY: `weight` has `valid` rows of k_len from there on (sliced), `part` k_len rows of `width`.
+            unsafe { isa.run(gather) };
+        })
+    }
+
+    /// `fill(first column, columns, width, part)` writes the k_len rows of a panel.
+    fn by_panel(isa: Isa, k_len: usize, columns: usize, fill: impl Fn(usize, usize, usize, &mut [f32]) + Sync) -> Self {
         let l = isa.lanes();
         let vectors = columns.div_ceil(l);
         let mut packed = Workspace::take(vectors * l * k_len);
@@ -68,12 +104,7 @@ impl Filters {
         }
         parts.into_par_iter().for_each(|(panel, part)| {
             let (width, first) = (panel.count * l, panel.start * l);
-            let valid = width.min(columns - first);
-            for (k, row) in part.chunks_exact_mut(width).enumerate() {
-                let column = weight[start(k) + first * stride..].iter().step_by(stride);
-                row[..valid].iter_mut().zip(column).for_each(|(to, &from)| *to = from);
-                row[valid..].fill(0.0);
-            }
+            fill(first, width.min(columns - first), width, part);
         });
         Self { packed }
     }

@@ -21,9 +21,11 @@ use transform::{Output, POINTS, Side, Transform};
 /// Tiles of a block: their transforms stay in the second-level cache.
 const BLOCK: usize = 16;
 
-/// Tiles of a batch below which weights are transformed panel by panel, and input channels at a time then: the weights
-/// and the products of a panel stay in the second-level cache together.
+/// Tiles of a batch up to which weights are transformed panel by panel, while they are used. With more it is better to
+/// transform them once (measured).
 const FEW: usize = 64;
+
+/// Input channels transformed at a time then: weights and products of a panel share the second-level cache.
 const DEPTH: usize = 32;
 
 /// Tiles of a row that are transformed together: their pixels stay in the first-level cache.
@@ -246,9 +248,9 @@ impl Task<'_> {
             let mut m = Workspace::take(POINTS * total * block.width());
             let mut u = Workspace::take(POINTS * DEPTH * block.width());
             for k in (0..kernels.k_len()).step_by(DEPTH) {
-                let count = DEPTH.min(kernels.k_len() - k);
-                kernels.transform_panel(isa, panel, k, count, &mut u);
-                block.multiply(&v[k..], &u, count, &mut m, if k == 0 { Onto::Nothing } else { Onto::Chain });
+                let depth = DEPTH.min(kernels.k_len() - k);
+                kernels.transform_panel(isa, panel, k, depth, &mut u);
+                block.multiply(&v[k..], &u, depth, &mut m, if k == 0 { Onto::Nothing } else { Onto::Chain });
             }
             let mut strip = Workspace::take(strip_len(isa));
             for run in self.tiles.runs(0, total) {
