@@ -4,7 +4,6 @@ mod device;
 mod flex;
 mod images;
 pub(crate) mod ops;
-mod prepared;
 
 use burn::tensor::TensorData;
 

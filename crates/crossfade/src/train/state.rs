@@ -139,7 +139,9 @@ impl TrainState {
         let ema = config.ema_schedule().action(self.step);
         let mut update =
             Update { at: 0, grads, hyper, action: ema, ema: &mut self.ema, m: &mut self.m, v: &mut self.v };
-        self.net.unet = self.net.unet.clone().map(&mut update);
+        // Taken out, so that the update works in the parameters' own memory.
+        let lazy = config.network.lazy(config.process.attenuation.parts(), &Device::flex());
+        self.net.unet = std::mem::replace(&mut self.net.unet, lazy).map(&mut update);
         self.step += 1;
     }
 
