@@ -12,6 +12,7 @@ pub mod calibrate;
 pub mod checkpoint;
 pub mod config;
 pub mod convert;
+pub mod cost;
 pub mod data;
 pub mod engine;
 pub mod error;

@@ -17,6 +17,7 @@ pub mod folder;
 pub mod idx;
 pub mod image;
 pub mod loader;
+pub mod matlab_resize;
 mod pickle;
 pub mod procedural;
 pub mod resize;

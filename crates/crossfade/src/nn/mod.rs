@@ -13,6 +13,7 @@ pub mod embed;
 pub mod gate;
 pub mod init;
 pub mod layers;
+pub mod lpips;
 pub mod named;
 pub mod patchgan;
 pub mod unet;
