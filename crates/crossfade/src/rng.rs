@@ -37,7 +37,7 @@ pub enum Purpose {
     /// Resamples of a bootstrap; the index is the resample.
     Bootstrap = 20,
     /// The noise with which the latent of a training sample is drawn.
-    Posterior = 20,
+    Posterior = 30,
 }
 
 /// A stream of numbers that belongs to one (seed, index, step, purpose).

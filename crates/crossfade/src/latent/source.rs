@@ -12,9 +12,9 @@ pub enum Batches {
     /// Images as they are.
     Pixels(Loader),
     /// Images encoded on the way.
-    Encoded(Loader, Latent, u64),
+    Encoded(Loader, Box<Latent>, u64),
     /// Images encoded before.
-    Cached(Cached),
+    Cached(Box<Cached>),
 }
 
 /// Latents drawn from moments on disk.
@@ -40,12 +40,12 @@ impl Batches {
             (None, _) => Self::Pixels(Loader::start(set, loading, first)?),
             (Some(latent), None) => {
                 let seed = loading.seed;
-                Self::Encoded(Loader::start(set, loading, first)?, latent, seed)
+                Self::Encoded(Loader::start(set, loading, first)?, Box::new(latent), seed)
             }
             (Some(latent), Some(path)) => {
                 let cache = LatentCache::open(path, &*set, &latent, loading.flip, progress)?;
                 let order = Order::new(loading.seed, set.len());
-                Self::Cached(Cached { cache, latent, order, loading, counter: first })
+                Self::Cached(Box::new(Cached { cache, latent, order, loading, counter: first }))
             }
         })
     }

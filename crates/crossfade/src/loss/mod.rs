@@ -2,9 +2,7 @@
 mod autoencoder;
 mod objective;
 
-pub use autoencoder::{
-    AutoencoderLoss, DiscriminatorStep, GeneratorStep, GeneratorTerms, PerceptualNet, hinge, injected_gradient,
-};
+pub use autoencoder::{AutoencoderLoss, DiscriminatorStep, GeneratorStep, GeneratorTerms, hinge, injected_gradient};
 pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduction};
 
 use crate::engine::{Images, Tensor, column};

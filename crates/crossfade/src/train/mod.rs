@@ -17,7 +17,7 @@ use crate::data::{Dataset, contact_sheet, write_atomic};
 use crate::engine::{Device, from_vec};
 use crate::error::{Error, Result};
 use crate::generate::{Start, decoded, sample_batch};
-use crate::latent::{Batches, Latent};
+use crate::latent::{Batches, Latent, image_size};
 use crate::nn::DropoutKey;
 use burn::optim::GradientsParams;
 use log::Log;
@@ -173,14 +173,6 @@ fn start(config: &RunConfig, dir: &RunDir, device: &Device, resume: bool) -> Res
         TrainState::resume(&checkpoint, device)
     };
     start::start(dir, &config.to_toml()?, resume, fresh, resumed)
-}
-
-/// Side and channels of the images that a run is made of.
-fn image_size(config: &RunConfig, latent: Option<&Latent>) -> (usize, usize) {
-    match latent {
-        Some(latent) => (config.network.resolution * latent.factor(), latent.image_channels()),
-        None => (config.network.resolution, config.network.channels),
-    }
 }
 
 fn save(state: &TrainState, config: &RunConfig, dir: &RunDir) -> Result<PathBuf> {
