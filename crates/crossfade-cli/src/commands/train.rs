@@ -24,7 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
   crossfade train configs/ae-faces.toml --data-root /data --out runs/ae-faces
   crossfade train configs/latent-faces.toml --data-root /data --out runs/latent-faces
 
-A configuration with an [autoencoder] section trains an autoencoder, one with a [latent] section a network on its latents.
+A configuration with an [autoencoder] section trains an autoencoder, one with a [latent] section a
+network on its latents.
 
 Ctrl-C writes a checkpoint before it stops; --resume continues as if the run had never been stopped.")]
 pub struct TrainArgs {
