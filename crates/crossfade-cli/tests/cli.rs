@@ -38,6 +38,7 @@ fn every_verb_has_help() {
         "",
         "train",
         "sample",
+        "reconstruct",
         "reproduce",
         "lab",
         "demo",

@@ -18,6 +18,7 @@ pub mod engine;
 pub mod error;
 pub mod generate;
 pub mod lab;
+pub mod latent;
 pub mod loss;
 pub mod metrics;
 pub mod nn;

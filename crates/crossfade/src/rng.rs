@@ -36,6 +36,8 @@ pub enum Purpose {
     Flip = 12,
     /// Resamples of a bootstrap; the index is the resample.
     Bootstrap = 20,
+    /// The noise with which the latent of a training sample is drawn.
+    Posterior = 30,
 }
 
 /// A stream of numbers that belongs to one (seed, index, step, purpose).

@@ -9,6 +9,7 @@ pub mod data;
 pub mod demo;
 pub mod eval;
 pub mod lab;
+pub mod reconstruct;
 pub mod reproduce;
 pub mod sample;
 pub mod train;
@@ -26,6 +27,7 @@ pub fn run(cli: Cli, began: Instant) -> Result<()> {
         Command::Train(args) => train::run(&args, &context),
         Command::Sample(args) => sample::run(&args, &context),
         Command::Calibrate(args) => calibrate::run(&args, &context),
+        Command::Reconstruct(args) => reconstruct::run(&args, &context),
         Command::Reproduce(args) => reproduce::run(&args, &context),
         Command::Lab(args) => lab::run(&args, &context),
         Command::Demo(args) => demo::run(&args, &context),

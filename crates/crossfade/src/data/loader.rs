@@ -45,7 +45,7 @@ pub struct Batch {
 }
 
 /// The order of samples: each epoch a permutation of the set.
-struct Order {
+pub(crate) struct Order {
     seed: u64,
     len: usize,
     epoch: Option<u64>,
@@ -53,11 +53,12 @@ struct Order {
 }
 
 impl Order {
-    fn new(seed: u64, len: usize) -> Self {
+    pub fn new(seed: u64, len: usize) -> Self {
         Self { seed, len, epoch: None, permutation: Vec::new() }
     }
 
-    fn index(&mut self, counter: u64) -> usize {
+    /// Which image the sample at `counter` is.
+    pub fn index(&mut self, counter: u64) -> usize {
         let epoch = counter / self.len as u64;
         if self.epoch != Some(epoch) {
             self.permutation = Stream::new(self.seed, epoch, 0, Purpose::Order).permutation(self.len);
@@ -208,7 +209,7 @@ impl Worker {
 }
 
 /// Appends an image as CHW in [-1, 1], mirrored if asked.
-fn append_planes(image: &Image, flip: bool, out: &mut Vec<f32>) {
+pub(crate) fn append_planes(image: &Image, flip: bool, out: &mut Vec<f32>) {
     let value = |v: u8| f32::from(v) / 127.5 - 1.0;
     for channel in 0..image.channels {
         for row in image.pixels.chunks_exact(image.width * image.channels) {

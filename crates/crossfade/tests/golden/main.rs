@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod augment;
+mod autoencoder;
 mod case;
 mod checkpoint_files;
 mod compare;
@@ -17,6 +18,7 @@ mod npy;
 mod optimizer;
 mod parameter_lists;
 mod sampling;
+mod sampling_pipeline;
 mod unet_forward;
 mod unet_gradient;
 
@@ -43,13 +45,18 @@ macro_rules! kinds {
 
 kinds! {
     golden_augment: "augment" => augment::check, skips nothing;
+    golden_autoencoder: "autoencoder" => autoencoder::check, skips nothing;
+    golden_autoencoder_loss: "vae_loss" => autoencoder::check_loss, skips nothing;
     golden_checkpoint_files: "checkpoint_files" => checkpoint_files::check, skips checkpoint_files::skips;
+    golden_discriminator: "discriminator" => autoencoder::check_discriminator, skips nothing;
     golden_ema: "ema" => ema::check, skips nothing;
     golden_formula: "formula" => formula::check, skips nothing;
+    golden_functions: "functions" => autoencoder::check_functions, skips autoencoder::skips_functions;
     golden_loss: "loss" => loss::check, skips loss::skips;
     golden_lr_schedule: "lr_schedule" => lr_schedule::check, skips nothing;
     golden_optimizer: "optimizer" => optimizer::check, skips nothing;
     golden_sampling: "sampling" => sampling::check, skips sampling::skips;
+    golden_sampling_pipeline: "sampling_pipeline" => sampling_pipeline::check, skips nothing;
     golden_parameter_lists: "parameter_lists" => parameter_lists::check, skips parameter_lists::skips;
     golden_unet_forward: "unet_forward" => unet_forward::check, skips nothing;
     golden_unet_gradient: "unet_gradient" => unet_gradient::check, skips nothing;
