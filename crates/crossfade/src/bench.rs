@@ -56,7 +56,7 @@ pub fn unet(
     let shape = [batch, c, side, side];
     let mut pixels = vec![0.0; shape.iter().product()];
     Stream::new(0, 0, 0, Purpose::Procedural).fill_normal(&mut pixels);
-    let data = Batch { counters: (0..batch as u64).collect(), indices: vec![0; batch], shape, pixels };
+    let data = Batch { counters: (0..batch as u64).collect(), indices: vec![0; batch], shape, pixels, condition: None };
     let mut state = TrainState::new(&config, device);
     let net = state.averaged(&config, device)?;
     let parameters = config.network.parameter_count(1);

@@ -34,6 +34,14 @@ pub enum Purpose {
     Lab = 11,
     /// The horizontal flip of a training sample.
     Flip = 12,
+    /// Where a training sample is cut out of its image.
+    Crop = 20,
+    /// The hole of an inpainting sample.
+    Mask = 21,
+    /// The starting noise of a part of a large image; the step is the part.
+    Tile = 22,
+    /// The noise that a stochastic sampler adds to a part of a large image; the step is the part and the sampler's step.
+    TileStep = 23,
 }
 
 /// A stream of numbers that belongs to one (seed, index, step, purpose).

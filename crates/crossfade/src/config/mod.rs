@@ -20,7 +20,7 @@ use crate::nn::UNetConfig;
 use crossfade_math::{AttenuationFn, EmaSchedule, LrSchedule, Precond, Process};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Longest configuration that is read.
 const MAX_BYTES: u64 = 256 << 10;
@@ -126,7 +126,7 @@ impl RunConfig {
 
     /// The configuration with a relative path of images taken as one below `root`.
     pub fn with_data_root(mut self, root: &Path) -> Self {
-        if let Some(path) = data_path(&mut self.data) {
+        for (_, path) in self.data.paths_mut() {
             *path = root.join(&*path);
         }
         self
@@ -147,17 +147,6 @@ impl RunConfig {
     pub fn ema_schedule(&self) -> EmaSchedule {
         let o = &self.optim;
         EmaSchedule { beta: o.ema_beta, update_after: o.ema_after, update_every: o.ema_every }
-    }
-}
-
-/// Where the images lie, if they lie anywhere.
-fn data_path(data: &mut DataConfig) -> Option<&mut PathBuf> {
-    match data {
-        DataConfig::Procedural { .. } => None,
-        DataConfig::Cifar10 { path, .. }
-        | DataConfig::Idx { path }
-        | DataConfig::Folder { path, .. }
-        | DataConfig::Zip { path, .. } => Some(path),
     }
 }
 

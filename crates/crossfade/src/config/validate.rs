@@ -113,14 +113,11 @@ impl RunConfig {
     fn check_data(&self, checks: &mut Checks) {
         let c = self.network.channels;
         checks.require(matches!(c, 1 | 3), &["network.channels"], format!("images have 1 or 3 channels, not {c}"));
-        match &self.data {
-            DataConfig::Procedural { len, .. } => checks.at_least_one(*len as u64, "data.len"),
-            DataConfig::Cifar10 { path, .. }
-            | DataConfig::Idx { path }
-            | DataConfig::Folder { path, .. }
-            | DataConfig::Zip { path, .. } => {
-                checks.require(!path.as_os_str().is_empty(), &["data.path"], "must not be empty");
-            }
+        if let DataConfig::Procedural { len, .. } = &self.data {
+            checks.at_least_one(*len as u64, "data.len");
+        }
+        for (key, path) in self.data.clone().paths_mut() {
+            checks.require(!path.as_os_str().is_empty(), &[&format!("data.{key}")], "must not be empty");
         }
     }
 

@@ -17,6 +17,8 @@ mod npy;
 mod optimizer;
 mod parameter_lists;
 mod sampling;
+mod sliding_window;
+mod statistics;
 mod unet_forward;
 mod unet_gradient;
 
@@ -51,6 +53,8 @@ kinds! {
     golden_optimizer: "optimizer" => optimizer::check, skips nothing;
     golden_sampling: "sampling" => sampling::check, skips sampling::skips;
     golden_parameter_lists: "parameter_lists" => parameter_lists::check, skips parameter_lists::skips;
+    golden_sliding_window: "sliding_window" => sliding_window::check, skips nothing;
+    golden_statistics: "statistics" => statistics::check, skips nothing;
     golden_unet_forward: "unet_forward" => unet_forward::check, skips nothing;
     golden_unet_gradient: "unet_gradient" => unet_gradient::check, skips nothing;
 }
