@@ -58,6 +58,11 @@ impl Objective {
         perceptual: Option<Perceptual>,
     ) -> Loss {
         let raw = net.raw(batch.x_t.0.clone(), &batch.t, labels, dropout);
+        self.of_raw(net, batch, raw, perceptual)
+    }
+
+    /// The loss of the outputs that `net`, a network of any kind, gave for a batch.
+    pub fn of_raw<N>(&self, net: &Denoiser<N>, batch: &Noised, raw: RawHeads, perceptual: Option<Perceptual>) -> Loss {
         let main = match self.weighting {
             Weighting::Adaptive => self.raw_errors(net, batch, &raw),
             _ => self.head_errors(net, batch, &raw),
@@ -72,7 +77,7 @@ impl Objective {
 
     /// Adaptive weights: unweighted errors of the raw outputs F against their targets (§2.2, "v space"). Targets are formed
     /// from x_0, phi and eps, so nothing is divided by what vanishes at t = 1.
-    fn raw_errors(&self, net: &Denoiser, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
+    fn raw_errors<N>(&self, net: &Denoiser<N>, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
         let scalings: Vec<_> = batch.t.iter().map(|&t| net.precond.scalings(&net.process, t.min(LAST_T))).collect();
         let each = |f: &dyn Fn(usize) -> f64| Coef::Each((0..scalings.len()).map(f).collect());
         // (phi_i − c_skip x_t)/c_out.
@@ -95,7 +100,7 @@ impl Objective {
     }
 
     /// The other weightings: λ(t)-weighted errors of the preconditioned heads.
-    fn head_errors(&self, net: &Denoiser, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
+    fn head_errors<N>(&self, net: &Denoiser<N>, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
         let heads = net.precondition(batch.x_t.0.clone(), &batch.t, raw.clone());
         let (phi, eps): (Vec<f64>, Vec<f64>) =
             batch.t.iter().map(|&t| self.weighting.lambda(&net.process, 1.0, t, self.t_min)).unzip();

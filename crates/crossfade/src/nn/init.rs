@@ -15,6 +15,8 @@ pub enum Start {
     Ones,
     /// Uniform in (-bound, bound).
     Uniform(f64),
+    /// Normal with this standard deviation.
+    Normal(f64),
 }
 
 /// A place in the tree of modules: where parameters get their names, and from the names their ids and values.
@@ -63,6 +65,12 @@ fn values(seed: u64, hash: u64, count: usize, start: Start) -> Vec<f32> {
         Start::Uniform(bound) => {
             let mut stream = Stream::new(seed, hash, 0, Purpose::Weights);
             (0..count).map(|_| ((2.0 * stream.uniform() - 1.0) * bound) as f32).collect()
+        }
+        Start::Normal(deviation) => {
+            let mut values = vec![0.0; count];
+            Stream::new(seed, hash, 0, Purpose::Weights).fill_normal(&mut values);
+            values.iter_mut().for_each(|v| *v *= deviation as f32);
+            values
         }
     }
 }

@@ -4,6 +4,7 @@
 //! between the two without renaming or transposition.
 pub mod attention;
 pub mod block;
+pub mod condition;
 pub mod config;
 pub mod denoiser;
 pub mod dropout;
@@ -15,6 +16,7 @@ pub mod named;
 pub mod unet;
 pub mod weights;
 
+pub use condition::{CondUNet, CondUNetConfig};
 pub use config::{Decoders, PRESETS, UNetConfig, preset};
 pub use denoiser::{Denoiser, Heads};
 pub use dropout::DropoutKey;
