@@ -1,5 +1,5 @@
 //! The command line: global options and the list of verbs. Each verb's options are beside its code.
-use crate::commands::{bench, calibrate, config, convert, data, demo, eval, lab, reproduce, sample, train};
+use crate::commands::{bench, calibrate, config, convert, cost, data, demo, eval, lab, reproduce, sample, train};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -64,6 +64,8 @@ pub enum Command {
     Eval(eval::EvalCommand),
     /// Turn a PyTorch checkpoint of the reference into one to sample, without executing anything in it
     Convert(convert::ConvertArgs),
+    /// Count and measure what a network costs: parameters, arithmetic, evaluations, speed, memory
+    Cost(cost::CostArgs),
     /// Measure speed
     #[command(subcommand)]
     Bench(bench::BenchCommand),

@@ -47,12 +47,44 @@ pub(crate) fn write_tensors(path: &Path, tensors: &[TensorView], metadata: &BTre
     sorted.iter().flat_map(|(.., values)| blocks(values)).for_each(|bytes| crc.update(&bytes));
     let mut metadata = metadata.clone();
     metadata.insert(CHECKSUM.to_owned(), format!("{:08x}", crc.sum()));
-    let header = header(&sorted, &metadata);
+    for (name, shape, values) in &sorted {
+        assert_eq!(shape.iter().product::<usize>(), values.len(), "{name} has the shape {shape:?}");
+    }
+    let shapes: Vec<_> = sorted.iter().map(|(name, shape, _)| (*name, *shape)).collect();
+    let header = header(&shapes, &metadata);
     write_whole(path, |file| {
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(&header)?;
         sorted.iter().flat_map(|(.., values)| blocks(values)).try_for_each(|bytes| file.write_all(&bytes))
     })
+}
+
+/// Writes one tensor that need not fit into memory: `rows` gives the values of the rows that begin at the one it is
+/// asked for, as many as it likes.
+pub(crate) fn write_rows(
+    path: &Path,
+    name: &str,
+    shape: &[usize],
+    metadata: &BTreeMap<String, String>,
+    rows: &mut dyn FnMut(usize) -> Result<Vec<f32>>,
+) -> Result<()> {
+    let header = header(&[(name, shape)], metadata);
+    let width: usize = shape[1..].iter().product();
+    let mut failed = None;
+    let written = write_whole(path, |file| {
+        file.write_all(&header)?;
+        let mut row = 0;
+        while row < shape[0] {
+            let values = rows(row).map_err(|e| {
+                failed = Some(e);
+                std::io::Error::other("no more rows")
+            })?;
+            assert!(!values.is_empty() && values.len().is_multiple_of(width), "rows of {width} values");
+            row += values.len() / width;
+            blocks(&values).try_for_each(|bytes| file.write_all(&bytes))?;
+        }
+        Ok(())
+    });
+    failed.map_or(written, Err)
 }
 
 /// The bytes of `values`, some at a time.
@@ -60,20 +92,19 @@ fn blocks(values: &[f32]) -> impl Iterator<Item = Vec<u8>> {
     values.chunks(1 << 14).map(|block| block.iter().flat_map(|v| v.to_le_bytes()).collect())
 }
 
-/// The JSON header, padded so that the numbers after it are aligned.
-fn header(sorted: &[TensorView], metadata: &BTreeMap<String, String>) -> Vec<u8> {
+/// The JSON header after its length, padded so that the numbers after it are aligned.
+fn header(sorted: &[(&str, &[usize])], metadata: &BTreeMap<String, String>) -> Vec<u8> {
     let mut entries: BTreeMap<&str, Value> = BTreeMap::from([(METADATA, json!(metadata))]);
     let mut start = 0;
-    for (name, shape, values) in sorted {
-        assert_eq!(shape.iter().product::<usize>(), values.len(), "{name} has the shape {shape:?}");
-        let end = start + 4 * values.len();
+    for (name, shape) in sorted {
+        let end = start + 4 * shape.iter().product::<usize>();
         let entry = json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, end] });
         assert!(entries.insert(name, entry).is_none(), "two tensors are named {name}");
         start = end;
     }
     let mut bytes = json!(entries).to_string().into_bytes();
     bytes.resize(bytes.len().next_multiple_of(8), b' ');
-    bytes
+    [&(bytes.len() as u64).to_le_bytes(), bytes.as_slice()].concat()
 }
 
 /// A safetensors file of which only the header has been read.
@@ -161,6 +192,21 @@ impl TensorFile {
         file.seek(SeekFrom::Start(self.start + start as u64)).map_err(Error::io(&self.path))?;
         file.read_exact(&mut bytes).map_err(Error::io(&self.path))?;
         Ok((info, bytes))
+    }
+
+    /// The values of `count` rows of a tensor of f32 numbers, from `first` on.
+    pub(crate) fn read_rows(&self, name: &str, first: usize, count: usize) -> Result<Vec<f32>> {
+        let info = self.info(name)?;
+        let row = 4 * info.shape.iter().skip(1).product::<usize>();
+        let (start, end) = (info.data_offsets.0 + first * row, info.data_offsets.0 + (first + count) * row);
+        if info.dtype != Dtype::F32 || end > info.data_offsets.1 {
+            return Err(Error::file(&self.path, format!("tensor {name:?} has no rows {first}..{}", first + count)));
+        }
+        let mut bytes = vec![0; end - start];
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(self.start + start as u64)).map_err(Error::io(&self.path))?;
+        file.read_exact(&mut bytes).map_err(Error::io(&self.path))?;
+        Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect())
     }
 
     /// Shape and values of a tensor of f32 numbers.

@@ -4,6 +4,7 @@ pub mod calibrate;
 pub mod completions;
 pub mod config;
 pub mod convert;
+pub mod cost;
 pub mod data;
 pub mod demo;
 pub mod eval;
@@ -30,6 +31,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Data(command) => data::run(&command, &context),
         Command::Eval(command) => eval::run(&command, &context),
         Command::Convert(args) => convert::run(&args, &context),
+        Command::Cost(args) => cost::run(&args, &context),
         Command::Bench(command) => bench::run(&command, &context),
         Command::Completions { shell } => completions::run(shell),
     }

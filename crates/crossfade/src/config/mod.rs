@@ -2,6 +2,7 @@
 //!
 //! [`RunConfig`] holds every option once; the defaults are its sections' `Default` impls and nowhere else. Reading is
 //! strict and reports every problem at once, with its line.
+mod autoencoder;
 mod overrides;
 mod read;
 mod resume;
@@ -10,7 +11,8 @@ mod sizes;
 mod suggest;
 mod validate;
 
-pub use sections::{OptimConfig, SampleConfig, TrainConfig};
+pub use autoencoder::{AutoencoderRun, is_autoencoder};
+pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::Sizes;
 
 use crate::data::DataConfig;
@@ -18,6 +20,8 @@ use crate::error::{Error, Result};
 use crate::loss::Objective;
 use crate::nn::UNetConfig;
 use crossfade_math::{AttenuationFn, EmaSchedule, LrSchedule, Precond, Process};
+use read::Problem;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::Path;
@@ -47,6 +51,9 @@ pub struct RunConfig {
     pub train: TrainConfig,
     /// How images are made.
     pub sample: SampleConfig,
+    /// The autoencoder in whose latent space all of this happens; none for pixels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latent: Option<LatentConfig>,
 }
 
 impl Default for RunConfig {
@@ -61,6 +68,7 @@ impl Default for RunConfig {
             optim: OptimConfig::default(),
             train: TrainConfig::default(),
             sample: SampleConfig::default(),
+            latent: None,
         }
     }
 }
@@ -68,46 +76,21 @@ impl Default for RunConfig {
 impl RunConfig {
     /// Reads and validates the configuration in `path`.
     pub fn load(path: &Path) -> Result<Self> {
-        let file = std::fs::File::open(path).map_err(Error::io(path))?;
-        let mut bytes = Vec::new();
-        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(Error::file(path, format!("no configuration: longer than {} KiB", MAX_BYTES >> 10)));
-        }
-        let text = String::from_utf8(bytes).map_err(|_| Error::file(path, "no configuration: not UTF-8 text"))?;
-        Self::parse(&text, &path.display().to_string())
+        Self::parse(&read_text(path)?, &path.display().to_string())
     }
 
     /// Reads and validates a configuration; `origin` is the file that errors name.
     ///
     /// All problems are reported at once, each as `origin:LINE: section.key: message`.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
-        let document = read::Document::parse(text, origin);
-        let (config, mut problems) = read::read::<Self>(&document.table);
-        if document.syntax.is_empty() {
-            problems.extend(config.semantic_problems(&problems));
-        } else {
-            // What a broken line was to say is unknown, so nothing can be called missing.
-            problems.retain(|p| !p.missing && !document.is_broken(&p.path));
-        }
-        let mut located: Vec<_> = problems.iter().map(|p| document.locate(p)).chain(document.syntax.clone()).collect();
-        located.sort_by_key(|(line, _)| *line);
-        finish(config, located.into_iter().map(|(_, text)| text).collect())
+        parse_as(text, origin)
     }
 
     /// The configuration with `section.key=value` assignments applied; all problems are reported at once.
     ///
     /// Values are TOML; bare words are strings. A new `kind` drops what belonged to the old one.
     pub fn with_overrides<S: AsRef<str>>(self, sets: &[S]) -> Result<Self> {
-        if sets.is_empty() {
-            return Ok(self);
-        }
-        let mut table = self.table()?;
-        let (applied, mut lines) = overrides::apply(&mut table, sets);
-        let (config, mut problems) = read::read::<Self>(&table);
-        problems.extend(config.semantic_problems(&problems));
-        lines.extend(problems.iter().map(|p| overrides::locate(&applied, p)));
-        finish(config, lines)
+        override_as(self, sets)
     }
 
     /// Checks that the values make sense, alone and together; all problems are reported at once.
@@ -118,10 +101,6 @@ impl RunConfig {
     /// The whole configuration as TOML, defaults included; reading it gives the same configuration.
     pub fn to_toml(&self) -> Result<String> {
         toml::to_string(self).map_err(unwritable)
-    }
-
-    fn table(&self) -> Result<toml::Table> {
-        toml::Table::try_from(self).map_err(unwritable)
     }
 
     /// The configuration with a relative path of images taken as one below `root`.
@@ -139,15 +118,62 @@ impl RunConfig {
 
     /// The learning rate over the steps.
     pub fn lr_schedule(&self) -> LrSchedule {
-        let o = &self.optim;
-        LrSchedule { base: o.lr, floor: o.lr_floor, steps: self.train.steps, warmup: o.warmup, exponent: o.lr_exponent }
+        self.optim.lr_schedule(self.train.steps)
     }
 
     /// The decay of the averaged weights over the steps.
     pub fn ema_schedule(&self) -> EmaSchedule {
-        let o = &self.optim;
-        EmaSchedule { beta: o.ema_beta, update_after: o.ema_after, update_every: o.ema_every }
+        self.optim.ema_schedule()
     }
+}
+
+/// A kind of configuration that knows what is wrong with its values.
+trait Checked: Serialize + DeserializeOwned + Default {
+    /// All problems but those that follow from `earlier` ones.
+    fn problems(&self, earlier: &[Problem]) -> Vec<Problem>;
+}
+
+impl Checked for RunConfig {
+    fn problems(&self, earlier: &[Problem]) -> Vec<Problem> {
+        self.semantic_problems(earlier)
+    }
+}
+
+/// The text of a configuration.
+pub fn read_text(path: &Path) -> Result<String> {
+    let file = std::fs::File::open(path).map_err(Error::io(path))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Error::file(path, format!("no configuration: longer than {} KiB", MAX_BYTES >> 10)));
+    }
+    String::from_utf8(bytes).map_err(|_| Error::file(path, "no configuration: not UTF-8 text"))
+}
+
+fn parse_as<T: Checked>(text: &str, origin: &str) -> Result<T> {
+    let document = read::Document::parse(text, origin);
+    let (config, mut problems) = read::read::<T>(&document.table);
+    if document.syntax.is_empty() {
+        problems.extend(config.problems(&problems));
+    } else {
+        // What a broken line was to say is unknown, so nothing can be called missing.
+        problems.retain(|p| !p.missing && !document.is_broken(&p.path));
+    }
+    let mut located: Vec<_> = problems.iter().map(|p| document.locate(p)).chain(document.syntax.clone()).collect();
+    located.sort_by_key(|(line, _)| *line);
+    finish(config, located.into_iter().map(|(_, text)| text).collect())
+}
+
+fn override_as<T: Checked, S: AsRef<str>>(config: T, sets: &[S]) -> Result<T> {
+    if sets.is_empty() {
+        return Ok(config);
+    }
+    let mut table = toml::Table::try_from(&config).map_err(unwritable)?;
+    let (applied, mut lines) = overrides::apply(&mut table, sets);
+    let (config, mut problems) = read::read::<T>(&table);
+    problems.extend(config.problems(&problems));
+    lines.extend(problems.iter().map(|p| overrides::locate(&applied, p)));
+    finish(config, lines)
 }
 
 fn unwritable(error: toml::ser::Error) -> Error {

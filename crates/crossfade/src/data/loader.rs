@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use super::Dataset;
+use super::{Dataset, Image};
 use super::cache::Cache;
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, Stream};
@@ -55,7 +55,7 @@ pub struct Block {
 }
 
 /// The order of samples: each epoch a permutation of the set.
-struct Order {
+pub(crate) struct Order {
     seed: u64,
     len: usize,
     epoch: Option<u64>,
@@ -63,11 +63,12 @@ struct Order {
 }
 
 impl Order {
-    fn new(seed: u64, len: usize) -> Self {
+    pub fn new(seed: u64, len: usize) -> Self {
         Self { seed, len, epoch: None, permutation: Vec::new() }
     }
 
-    fn index(&mut self, counter: u64) -> usize {
+    /// Which image the sample at `counter` is.
+    pub fn index(&mut self, counter: u64) -> usize {
         let epoch = counter / self.len as u64;
         if self.epoch != Some(epoch) {
             self.permutation = Stream::new(self.seed, epoch, 0, Purpose::Order).permutation(self.len);
@@ -221,5 +222,20 @@ impl Gathered {
     fn block(self, samples: usize) -> Option<Block> {
         let [channels, height, width] = self.shape?;
         Some(Block { shape: [samples, channels, height, width], values: self.values })
+    }
+}
+
+/// Appends an image as CHW in [-1, 1], mirrored if asked.
+pub(crate) fn append_planes(image: &Image, flip: bool, out: &mut Vec<f32>) {
+    let value = |v: u8| f32::from(v) / 127.5 - 1.0;
+    for channel in 0..image.channels {
+        for row in image.pixels.chunks_exact(image.width * image.channels) {
+            let line = row[channel..].iter().step_by(image.channels).map(|&v| value(v));
+            let start = out.len();
+            out.extend(line);
+            if flip {
+                out[start..].reverse();
+            }
+        }
     }
 }

@@ -20,6 +20,7 @@ pub mod image;
 pub mod loader;
 pub mod mat;
 pub mod paired;
+pub mod matlab_resize;
 mod pickle;
 pub mod picture;
 pub mod plane;

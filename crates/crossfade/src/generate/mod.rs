@@ -9,6 +9,7 @@ use crate::config::SampleConfig;
 use crate::data::Image;
 use crate::engine::{Device, Images, Tensor, from_vec, to_host};
 use crate::error::Result;
+use crate::latent::Latent;
 use crate::nn::Denoiser;
 use crate::rng::{Purpose, Stream};
 use crate::sample::{Hooks, Problem, Sampled, State};
@@ -88,6 +89,17 @@ pub fn to_images(x: Tensor<4>) -> Vec<Image> {
     let [_, c, h, w] = x.dims();
     let values = to_host(x);
     values.chunks_exact(c * h * w).map(|planes| to_image(planes, [c, h, w])).collect()
+}
+
+/// 8-bit pictures of what a network made: of pixels, or of latents through their decoder.
+///
+/// # Shapes
+/// `[B, C, H, W]` to B images.
+pub fn decoded(latent: Option<&Latent>, x: Tensor<4>) -> Vec<Image> {
+    match latent {
+        Some(latent) => to_images(latent.decode(x)),
+        None => to_images(x),
+    }
 }
 
 /// One picture from its planes.

@@ -1,4 +1,5 @@
 //! Images as the network sees them: planes of numbers in [−1, 1].
+use crate::data::loader::append_planes;
 use crate::data::{Image, Plane};
 
 /// Channels, rows, columns in [−1, 1].
@@ -20,10 +21,7 @@ impl Planes {
     /// x/127.5 − 1 of every byte.
     pub fn from_image(image: &Image) -> Self {
         let mut values = Vec::with_capacity(image.pixels.len());
-        for channel in 0..image.channels {
-            let bytes = image.pixels[channel..].iter().step_by(image.channels);
-            values.extend(bytes.map(|&v| f32::from(v) / 127.5 - 1.0));
-        }
+        append_planes(image, false, &mut values);
         Self::new([image.channels, image.height, image.width], values)
     }
 

@@ -1,18 +1,23 @@
 //! Training (Alg. 1): the loop, readable top to bottom.
+mod autoencoder;
 mod batch;
 mod log;
+mod start;
 mod state;
+mod trained;
 
+pub use autoencoder::{AutoencoderReport, Event, train_autoencoder};
 pub use batch::{Prepared, prepare};
 pub use state::{Gradients, TrainState};
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
 use crate::data::loader::{Loader, LoaderConfig};
-use crate::data::{contact_sheet, write_atomic};
-use crate::engine::Device;
+use crate::data::{Dataset, contact_sheet, write_atomic};
+use crate::engine::{Device, from_vec};
 use crate::error::{Error, Result};
-use crate::generate::{Start, sample_batch, to_images};
+use crate::generate::{Start, decoded, sample_batch};
+use crate::latent::{Batches, Latent};
 use crate::nn::DropoutKey;
 use burn::optim::GradientsParams;
 use log::Log;
@@ -83,7 +88,8 @@ pub fn train(
 ) -> Result<Summary> {
     let (mut state, passed_over) = start(config, dir, device, resume)?;
     let (plan, per_step) = (&config.train, (config.train.batch * config.train.accumulate) as u64);
-    let dataset = Arc::from(config.data.open(config.network.resolution, config.network.channels)?);
+    let (side, channels) = image_size(config, state.latent.as_ref());
+    let dataset: Arc<dyn Dataset> = Arc::from(config.data.open(side, channels)?);
     let loading = LoaderConfig {
         batch: plan.batch,
         seed: config.seed,
@@ -91,7 +97,16 @@ pub fn train(
         threads: plan.loader_threads,
         cache: true,
     };
-    let mut loader = Loader::start(dataset, loading, state.step * per_step)?;
+    if state.step == 0
+        && let Some(latent) = &mut state.latent
+        && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
+    {
+        let first = Loader::start(Arc::clone(&dataset), loading.clone(), 0)?.next_batch()?;
+        latent.measure(from_vec(first.pixels, first.shape, device), config.seed, &first.counters)?;
+    }
+    let cache = config.latent.as_ref().and_then(|l| l.cache.as_deref());
+    let first = state.step * per_step;
+    let mut loader = Batches::start(dataset, loading, first, state.latent.as_ref(), cache, &mut |_, _| ())?;
     let mut log = Log::open(&dir.log(), state.step)?;
     let mut saved = None;
     while state.step < plan.steps && !stop.load(Ordering::Relaxed) {
@@ -143,38 +158,29 @@ pub fn train(
 
 /// A new state, or that of the newest checkpoint that can be read.
 fn start(config: &RunConfig, dir: &RunDir, device: &Device, resume: bool) -> Result<(TrainState, Vec<String>)> {
-    let checkpoints = dir.checkpoints();
-    let found = checkpoint::list(&checkpoints)?;
-    if !resume {
-        if let Some((step, _)) = found.last() {
-            return Err(Error::request(format!(
-                "{} already holds a run with {step} steps; go on with --resume or choose another directory",
-                dir.0.display()
-            )));
+    let fresh = || {
+        let mut state = TrainState::new(config, device);
+        if let Some(latent) = &config.latent {
+            let latent = Latent::open(latent, device)?;
+            latent.must_fit(config.network.channels)?;
+            state.latent = Some(latent);
         }
-        std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-        write_atomic(dir.config(), config.to_toml()?.as_bytes())?;
-        return Ok((TrainState::new(config, device), vec![]));
+        Ok(state)
+    };
+    let resumed = |path: &Path| {
+        let checkpoint = Checkpoint::open(path)?;
+        checkpoint.config.must_resume_as(config)?;
+        TrainState::resume(&checkpoint, device)
+    };
+    start::start(dir, &config.to_toml()?, resume, fresh, resumed)
+}
+
+/// Side and channels of the images that a run is made of.
+fn image_size(config: &RunConfig, latent: Option<&Latent>) -> (usize, usize) {
+    match latent {
+        Some(latent) => (config.network.resolution * latent.factor(), latent.image_channels()),
+        None => (config.network.resolution, config.network.channels),
     }
-    let mut passed_over = vec![];
-    for (_, path) in found.iter().rev() {
-        let resumed = Checkpoint::open(path).and_then(|c| {
-            c.config.must_resume_as(config)?;
-            TrainState::resume(&c, device)
-        });
-        match resumed {
-            Ok(state) => return Ok((state, passed_over)),
-            Err(e @ (Error::Request(_) | Error::Config(_))) => return Err(e),
-            Err(e) => passed_over.push(e.to_string()),
-        }
-    }
-    if !passed_over.is_empty() {
-        let all = passed_over.join("\n");
-        return Err(Error::Run(format!("no checkpoint in {} can be read:\n{all}", checkpoints.display())));
-    }
-    std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-    write_atomic(dir.config(), config.to_toml()?.as_bytes())?;
-    Ok((TrainState::new(config, device), passed_over))
 }
 
 fn save(state: &TrainState, config: &RunConfig, dir: &RunDir) -> Result<PathBuf> {
@@ -190,7 +196,8 @@ fn sample_sheet(state: &TrainState, config: &RunConfig, dir: &RunDir, device: &D
     let (c, side) = (config.network.channels, config.network.resolution);
     let starts: Vec<_> = (0..16).map(Start::Index).collect();
     let sampled = sample_batch(&net, &config.sample, [c, side, side], config.seed, &starts, device, &mut |_| ())?;
-    let sheet = contact_sheet(&to_images(sampled.x0.0), 4, 2, (128 / side).max(1));
+    let images = decoded(state.latent.as_ref(), sampled.x0.0);
+    let sheet = contact_sheet(&images, 4, 2, (128 / images[0].width).max(1));
     let folder = dir.samples();
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
     write_atomic(folder.join(format!("step-{:08}.png", state.step)), &sheet.encode_png(&[])?)

@@ -3,8 +3,9 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
+use crate::latent::Latent;
+use crate::nn::Denoiser;
 use crate::nn::weights::{apply, collect};
-use crate::nn::{Denoiser, UNet};
 use crate::tensorfile::{HostTensor, TensorMap, save_tensors};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -19,6 +20,8 @@ pub struct TrainState {
     pub step: u64,
     /// The network, on the device with gradients.
     pub net: Denoiser,
+    /// The autoencoder of a run on latents; its checkpoints hold it too.
+    pub latent: Option<Latent>,
     names: Vec<(String, Vec<usize>)>,
     ema: Vec<Vec<f32>>,
     m: Vec<Vec<f32>>,
@@ -30,7 +33,7 @@ pub struct Gradients(Vec<Vec<f32>>);
 
 impl Gradients {
     /// Of `net` from a backward pass.
-    pub fn new(grads: GradientsParams, net: &UNet) -> Self {
+    pub fn new<M: Module>(grads: GradientsParams, net: &M) -> Self {
         struct Collect(GradientsParams, Vec<Vec<f32>>);
         impl ModuleVisitor for Collect {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -71,6 +74,7 @@ impl TrainState {
             v: zeros(),
             names: weights.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect(),
             ema: weights.into_iter().map(|(_, _, w)| w).collect(),
+            latent: None,
             net,
         }
     }
@@ -94,6 +98,7 @@ impl TrainState {
         };
         (state.ema, state.m, state.v) = (in_order(&mut ema), in_order(&mut m), in_order(&mut v));
         state.step = checkpoint.step;
+        state.latent = Latent::of(checkpoint, device)?;
         Ok(state)
     }
 
@@ -108,7 +113,12 @@ impl TrainState {
         tensors.extend(named("ema.", &self.ema));
         tensors.extend(named("adam_m.", &self.m));
         tensors.extend(named("adam_v.", &self.v));
-        save_tensors(path, &tensors, &checkpoint::metadata(config, self.step)?)
+        let mut metadata = checkpoint::metadata(config, self.step)?;
+        if let Some(latent) = &self.latent {
+            tensors.extend(latent.tensors());
+            metadata.extend([checkpoint::first_stage_entry(latent.config())?]);
+        }
+        save_tensors(path, &tensors, &metadata)
     }
 
     /// The network with the averaged weights, without gradients.
@@ -151,14 +161,14 @@ impl TrainState {
 }
 
 /// Walks the parameters in order and replaces each.
-struct Update<'a> {
-    at: usize,
-    grads: &'a Gradients,
-    hyper: AdamW,
-    action: EmaAction,
-    ema: &'a mut [Vec<f32>],
-    m: &'a mut [Vec<f32>],
-    v: &'a mut [Vec<f32>],
+pub(super) struct Update<'a> {
+    pub at: usize,
+    pub grads: &'a Gradients,
+    pub hyper: AdamW,
+    pub action: EmaAction,
+    pub ema: &'a mut [Vec<f32>],
+    pub m: &'a mut [Vec<f32>],
+    pub v: &'a mut [Vec<f32>],
 }
 
 impl ModuleMapper for Update<'_> {
@@ -167,6 +177,11 @@ impl ModuleMapper for Update<'_> {
         self.at += 1;
         let id = param.id;
         let tensor = param.val();
+        if !tensor.is_require_grad() {
+            // Running statistics are not trained.
+            self.ema[i] = to_host(tensor.inner());
+            return param;
+        }
         let (shape, device) = (tensor.dims(), tensor.device());
         drop(param);
         let mut values = to_host(tensor.inner());

@@ -129,7 +129,7 @@ impl CondUNet {
             stem: Conv::new(&at("init_conv.0"), config.channels + stages[0], dim, 7),
             stem_norm: GroupNormed::new(&at("init_conv.1"), dim, GROUPS.min(dim / 4)),
             projects: stages.iter().enumerate().map(project).collect(),
-            frequencies: at("time_mlp.0").param("W", [dim / 2], Start::Normal(config.fourier_scale)),
+            frequencies: at("time_mlp.0").param("W", [dim / 2], Start::Normal { mean: 0.0, std: config.fourier_scale }),
             time1: Dense::new(&at("time_mlp.1"), dim, emb),
             time3: Dense::new(&at("time_mlp.3"), emb, emb),
             downs,

@@ -20,7 +20,7 @@ impl FourierFilter {
     /// A filter of `channels` images of size `[h, w]`.
     pub fn new(place: &Place, channels: usize, [h, w]: [usize; 2]) -> Self {
         let shape = [channels, h, w / 2 + 1, 2];
-        Self { complex_weight: place.param("complex_weight", shape, Start::Normal(0.02)), width: w }
+        Self { complex_weight: place.param("complex_weight", shape, Start::Normal { mean: 0.0, std: 0.02 }), width: w }
     }
 
     /// # Shapes

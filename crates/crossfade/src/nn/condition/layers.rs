@@ -34,7 +34,7 @@ impl AnyConv {
 
     /// A 1x1 convolution of Kaiming-normal weights, √(2/fan_in), and zero biases.
     pub fn kaiming(place: &Place, cin: usize, cout: usize) -> Self {
-        let start = Start::Normal((2.0 / cin as f64).sqrt());
+        let start = Start::Normal { mean: 0.0, std: (2.0 / cin as f64).sqrt() };
         Self {
             weight: place.param("weight", [cout, cin, 1, 1], start),
             bias: place.param("bias", [cout], Start::Zeros),

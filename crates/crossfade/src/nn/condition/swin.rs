@@ -9,7 +9,7 @@ use super::swin_block::{SwinBlock, grid, rows};
 use crate::nn::init::{Place, Start};
 
 /// Standard deviation of the initial weights.
-pub const START: Start = Start::Normal(0.02);
+pub const START: Start = Start::Normal { mean: 0.0, std: 0.02 };
 
 /// Sizes of a Swin transformer.
 #[derive(Clone, Copy, Debug, PartialEq)]
