@@ -75,7 +75,7 @@ pub fn unet(
             }
             What::Train => {
                 let key = DropoutKey { seed: 0, step: state.step, samples: data.counters.clone() };
-                let Prepared { noised, labels } = prepare(data.clone(), &config, device);
+                let Prepared { noised, labels, .. } = prepare(data.clone(), &config, device);
                 let loss = config.loss.loss(&state.net, &noised, labels, Some(&key), None).total;
                 let grads = GradientsParams::from_grads(loss.backward(), &state.net.unet);
                 let grads = Gradients::new(grads, &state.net.unet);

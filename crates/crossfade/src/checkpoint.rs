@@ -8,10 +8,9 @@ use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::latent::{FIRST_STAGE, SCALE_FACTOR};
 use crate::nn::weights::apply;
-use crate::nn::{AutoencoderConfig, Denoiser};
+use crate::nn::{AutoencoderConfig, CondUNet, Denoiser};
 use crate::tensorfile::{TensorFile, TensorMap};
-use crate::train::RunDir;
-use crossfade_math::AttenuationFn;
+use crate::train::{Learner, RunDir};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -149,15 +148,33 @@ impl Checkpoint {
 
     /// The network with the chosen weights, ready to sample. A converted file holds one copy of the weights, without prefix.
     pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
+        if let Some(task) = self.config.condition.as_ref().map(|_| self.config.task.task().name()) {
+            return Err(Error::request(format!(
+                "{} was trained for the task {task}, which works on pictures; see `crossfade --help` for its command",
+                self.path.display()
+            )));
+        }
+        self.network(weights, device)
+    }
+
+    /// As [`Checkpoint::denoiser`] for a network with a condition.
+    pub fn conditional(&self, weights: Weights, device: &Device) -> Result<Denoiser<CondUNet>> {
+        if self.config.condition.is_none() {
+            let problem = format!("{} has no condition; use `crossfade sample`", self.path.display());
+            return Err(Error::request(problem));
+        }
+        self.network(weights, device)
+    }
+
+    fn network<N: Learner>(&self, weights: Weights, device: &Device) -> Result<Denoiser<N>> {
         let mut tensors = self.read()?;
         let prefix = if tensors.keys().any(|name| name.starts_with("model.")) { weights.prefix() } else { "" };
-        let unet = self.config.network.lazy(self.config.process.attenuation.parts(), device);
         let mut chosen = TensorMap::new();
         while let Some((name, tensor)) = tensors.pop_first() {
             chosen.extend(name.strip_prefix(prefix).map(|name| (name.to_string(), tensor)));
         }
-        let unet =
-            apply(unet, &|name| chosen.get(name).cloned()).map_err(|e| Error::file(&self.path, e.to_string()))?;
+        let unet = apply(N::lazy(&self.config, device), &|name| chosen.get(name).cloned());
+        let unet = unet.map_err(|e| Error::file(&self.path, e.to_string()))?;
         Ok(Denoiser { unet, process: self.config.process, precond: self.config.precond })
     }
 }

@@ -11,6 +11,7 @@ pub mod eval;
 pub mod lab;
 pub mod reproduce;
 pub mod sample;
+pub mod task;
 pub mod train;
 
 use crate::cli::{Cli, Command};
@@ -23,6 +24,12 @@ pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Train(args) => train::run(&args, &context),
         Command::Sample(args) => sample::run(&args, &context),
+        Command::Sr(args) => task::sr(&args, &context),
+        Command::Inpaint(args) => task::inpaint(&args, &context),
+        Command::Saliency(args) => task::map(&args, "saliency", &context),
+        Command::Edge(args) => task::map(&args, "edges", &context),
+        Command::Depth(args) => task::plain(&args, "depth", &context),
+        Command::Sketch(args) => task::plain(&args, "sketch", &context),
         Command::Calibrate(args) => calibrate::run(&args, &context),
         Command::Reproduce(args) => reproduce::run(&args, &context),
         Command::Lab(args) => lab::run(&args, &context),

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::config::RunConfig;
+use crossfade::latent::Latent;
 use crossfade::train::{RunDir, Summary, train};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -97,8 +98,8 @@ pub fn fit(config: &RunConfig, out: &Path, resume: bool, stop: &AtomicBool, cont
 }
 
 fn dry_run(config: &RunConfig, context: &Context) -> Result<()> {
-    let network = &config.network;
-    let data = config.data.open(network.resolution, network.channels).context("opening the images")?;
+    let latent = config.latent.as_ref().map(|latent| Latent::open(latent, &context.device)).transpose()?;
+    let data = crossfade::train::images(config, latent.as_ref()).context("opening the images")?;
     let sizes = config.sizes();
     let text = format!("{}\n{}# images: {}\n", config.to_toml()?, describe(&sizes), data.describe());
     let images = json!({ "set": data.describe(), "count": data.len() });

@@ -20,6 +20,8 @@ use std::path::Path;
 pub struct Part {
     /// What the network is told.
     pub condition: Planes,
+    /// Height and width of the output.
+    pub size: [usize; 2],
     /// Where the output's first row lies in the whole output; noise belongs to places, not to windows.
     pub y: usize,
     /// Where its first column lies.
@@ -200,7 +202,7 @@ impl Application<'_> {
             (TaskConfig::Inpainting(_), None) => return Err(Error::request("inpainting needs a mask")),
             _ => task.condition(seen)?,
         };
-        Ok(Part { condition, y: w.y * scale, x: w.x * scale })
+        Ok(Part { condition, size: [w.height * scale, w.width * scale], y: w.y * scale, x: w.x * scale })
     }
 
     /// The whole picture, resized to the size of training; the map is resized back.
@@ -214,7 +216,7 @@ impl Application<'_> {
     ) -> Result<Applied> {
         let bilinear = |image: &Image, w, h| resize(image, w, h, Filter::Bilinear, PassOrder::HorizontalFirst);
         let seen = bilinear(&input.to_image().with_channels(self.task.task().condition_channels()), width, height);
-        let part = Part { condition: Planes::from_image(&seen), y: 0, x: 0 };
+        let part = Part { condition: Planes::from_image(&seen), size: [height, width], y: 0, x: 0 };
         let made = self.make(picture, vec![part])?.pop().unwrap_or_default();
         let made = Planes::new([self.model.channels(), height, width], made).to_image();
         let full = Planes::from_image(&bilinear(&made, input.width, input.height));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use super::{Dataset, Image};
 use super::cache::Cache;
+use super::{Dataset, Image};
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, Stream};
 use crate::task::{Draw, TaskConfig};

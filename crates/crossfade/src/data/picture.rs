@@ -118,7 +118,7 @@ pub struct Format {
 /// Where rows of a PNG go.
 pub struct RowWriter<'a> {
     format: Format,
-    stream: png::StreamWriter<'static, &'a mut BufWriter<File>>,
+    stream: &'a mut dyn Write,
     bytes: Vec<u8>,
 }
 
@@ -178,8 +178,9 @@ fn encode(
     for &(key, text) in texts {
         encoder.add_itxt_chunk(key.into(), text.into())?;
     }
-    let stream = encoder.write_header()?.into_stream_writer()?;
-    let mut rows = RowWriter { format, stream, bytes: Vec::new() };
-    fill(&mut rows)?;
-    Ok(rows.stream.finish()?)
+    let mut writer = encoder.write_header()?;
+    let mut stream = writer.stream_writer()?;
+    fill(&mut RowWriter { format, stream: &mut stream, bytes: Vec::new() })?;
+    stream.finish()?;
+    Ok(writer.finish()?)
 }

@@ -9,7 +9,7 @@ pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduc
 
 use crate::engine::{Images, Tensor, column};
 use crate::nn::{Denoiser, DropoutKey, Heads, RawHeads};
-use crossfade_math::{AttenuationFn, Coef, Field, Process, Weighting};
+use crossfade_math::{AttenuationFn, Coef, Ddpm, Field, Process, Weighting};
 
 /// A batch on its way through the forward process.
 #[derive(Clone, Debug)]
@@ -32,6 +32,15 @@ impl Noised {
         let phi = process.phi(&x0, normals);
         let x_t = process.x_t(&x0, &phi, &eps, &Coef::Each(t.clone()));
         Self { x0, phi, eps, t, x_t }
+    }
+
+    /// Takes x_0 to the steps `k` of DDPM: x_t = √ᾱ x_0 + √(1−ᾱ) eps, t = k/T.
+    pub fn ddpm(ddpm: &Ddpm, x0: Images, eps: Images, k: Vec<usize>) -> Self {
+        let bars = ddpm.alpha_bars();
+        let each = |f: &dyn Fn(f64) -> f64| Coef::Each(k.iter().map(|&k| f(bars[k])).collect());
+        let x_t = Images::lincomb(&[(each(&f64::sqrt), &x0), (each(&|bar| (1.0 - bar).sqrt()), &eps)]);
+        let t = k.iter().map(|&k| ddpm.time(k)).collect();
+        Self { x0, phi: vec![], eps, t, x_t }
     }
 }
 
@@ -77,6 +86,14 @@ impl Objective {
         });
         let total = auxiliary.iter().fold(main.clone(), |sum, aux| sum + aux.clone());
         Loss { total, main, auxiliary }
+    }
+
+    /// DDPM's loss: ‖eps − eps_θ‖², unweighted.
+    ///
+    /// # Shapes
+    /// `eps` `[B, C, H, W]`.
+    pub fn of_eps(&self, eps: Tensor<4>, batch: &Noised) -> Tensor<1> {
+        self.weighted(eps - batch.eps.0.clone(), &vec![1.0; batch.t.len()])
     }
 
     /// Adaptive weights: unweighted errors of the raw outputs F against their targets (§2.2, "v space"). Targets are formed

@@ -54,7 +54,7 @@ impl<N> Denoiser<N> {
     ///
     /// # Shapes
     /// `[B, C, H, W]` to the same.
-    pub(super) fn input(&self, x_t: Tensor<4>, t: &[f64]) -> (Tensor<4>, Vec<f64>) {
+    pub(crate) fn input(&self, x_t: Tensor<4>, t: &[f64]) -> (Tensor<4>, Vec<f64>) {
         let scalings = self.scalings(t, x_t.dims()[0]);
         let device = x_t.device().without_autodiff();
         let c_in: Vec<f64> = scalings.iter().map(|s| s.c_in).collect();

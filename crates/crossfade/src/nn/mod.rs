@@ -20,8 +20,8 @@ pub mod patchgan;
 pub mod unet;
 pub mod weights;
 
-pub use condition::{CondUNet, CondUNetConfig};
 pub use autoencoder::{Autoencoder, AutoencoderConfig, Posterior};
+pub use condition::{CondUNet, CondUNetConfig};
 pub use config::{Decoders, PRESETS, UNetConfig, preset};
 pub use denoiser::{Denoiser, Heads};
 pub use dropout::DropoutKey;

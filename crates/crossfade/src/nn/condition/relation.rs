@@ -53,7 +53,8 @@ impl Relation {
     pub fn new(place: &Place, condition: usize, d: usize, windows: [[usize; 2]; 2]) -> Self {
         let at = |name: &str| place.at(name);
         // Xavier-normal: √(2/(in + out)).
-        let dense = |name| TokenDense::new(&at(name), d, d, Start::Normal { mean: 0.0, std: (1.0 / d as f64).sqrt() }, true);
+        let dense =
+            |name| TokenDense::new(&at(name), d, d, Start::Normal { mean: 0.0, std: (1.0 / d as f64).sqrt() }, true);
         let conv = |name, cin, cout| AnyConv::kaiming(&at(name), cin, cout);
         Self {
             condition_conv: Conv::new(&at("input_conv1.0"), condition, d, 1),
