@@ -279,7 +279,7 @@ fn pictures_keep_bits_alpha_and_grey() {
     for (channels, alpha, deep) in [(1, false, false), (3, false, true), (1, true, true), (3, true, false)] {
         let path = dir.path().join("p.png");
         let format = Format { width: 5, height: 3, channels, alpha, deep };
-        let value = |i: usize| (i as f32 / 20.0) - 1.0;
+        let value = |i: usize| (i as f32 / 22.5) - 1.0;
         write_rows(&path, format, &[("key", "text")], |rows| {
             for y in 0..3 {
                 let row: Vec<f32> = (0..5 * channels).map(|x| value(y * 5 * channels + x)).collect();
@@ -600,11 +600,11 @@ fn learning_a_task_lowers_its_loss_also_with_ddpm_and_a_frozen_encoder() {
     for (ddpm, frozen) in [(false, false), (true, false), (false, true)] {
         let task = TaskConfig::SuperResolution(SuperResolution { scale: 2, size: 16, low: LowAs::Enlarged });
         let mut config = tiny(task, DataConfig::Procedural { seed: 1, len: 4 });
-        config.train.steps = 60;
-        config.train.batch = 8;
-        config.train.checkpoint_every = 60;
+        config.train.steps = 40;
+        config.train.batch = 4;
+        config.train.checkpoint_every = 40;
         config.train.sample_every = 0;
-        config.optim.lr = 3e-3;
+        config.optim.lr = 5e-3;
         config.optim.weight_decay = 0.1;
         if ddpm {
             config.baseline = Some(Baseline::Ddpm(Ddpm::default()));
@@ -613,8 +613,8 @@ fn learning_a_task_lowers_its_loss_also_with_ddpm_and_a_frozen_encoder() {
         let dir = tempfile::tempdir().unwrap();
         let losses = fit(&config, dir.path(), false, 0);
         let mean = |l: &[f64]| l.iter().sum::<f64>() / l.len() as f64;
-        let (early, late) = (mean(&losses[..10]), mean(&losses[50..]));
-        assert!(late < 0.8 * early, "ddpm {ddpm}, frozen {frozen}: {early} to {late}");
+        let (early, late) = (mean(&losses[..8]), mean(&losses[32..]));
+        assert!(late < 0.85 * early, "ddpm {ddpm}, frozen {frozen}: {early} to {late}");
         let checkpoint = newest(dir.path());
         assert_eq!(RunConfig::parse(&checkpoint.config.to_toml().unwrap(), "x").unwrap(), config);
         let maker = maker(&checkpoint, "super-resolution", 0).unwrap();
