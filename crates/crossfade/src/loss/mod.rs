@@ -1,6 +1,8 @@
 //! The training objective (Eq. 11): errors of both heads at x_t, weighted over time.
+mod balanced;
 mod objective;
 
+pub use balanced::balanced_cross_entropy;
 pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduction};
 
 use crate::engine::{Images, Tensor, column};
