@@ -8,8 +8,12 @@ mod augment;
 mod case;
 mod checkpoint_files;
 mod compare;
+mod cond_nets;
+mod cond_unet_forward;
+mod edge;
 mod ema;
 mod formula;
+mod functions;
 mod loss;
 mod lr_schedule;
 mod nets;
@@ -19,6 +23,7 @@ mod parameter_lists;
 mod sampling;
 mod sliding_window;
 mod statistics;
+mod swin_forward;
 mod unet_forward;
 mod unet_gradient;
 
@@ -46,8 +51,10 @@ macro_rules! kinds {
 kinds! {
     golden_augment: "augment" => augment::check, skips nothing;
     golden_checkpoint_files: "checkpoint_files" => checkpoint_files::check, skips checkpoint_files::skips;
+    golden_cond_unet_forward: "cond_unet_forward" => cond_unet_forward::check, skips nothing;
     golden_ema: "ema" => ema::check, skips nothing;
     golden_formula: "formula" => formula::check, skips nothing;
+    golden_functions: "functions" => functions::check, skips functions::skips;
     golden_loss: "loss" => loss::check, skips loss::skips;
     golden_lr_schedule: "lr_schedule" => lr_schedule::check, skips nothing;
     golden_optimizer: "optimizer" => optimizer::check, skips nothing;
@@ -55,6 +62,7 @@ kinds! {
     golden_parameter_lists: "parameter_lists" => parameter_lists::check, skips parameter_lists::skips;
     golden_sliding_window: "sliding_window" => sliding_window::check, skips nothing;
     golden_statistics: "statistics" => statistics::check, skips nothing;
+    golden_swin_forward: "swin_forward" => swin_forward::check, skips nothing;
     golden_unet_forward: "unet_forward" => unet_forward::check, skips nothing;
     golden_unet_gradient: "unet_gradient" => unet_gradient::check, skips nothing;
 }

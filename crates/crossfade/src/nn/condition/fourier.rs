@@ -150,4 +150,47 @@ mod tests {
             assert!((a - b).abs() < 1e-6, "{a} {b}");
         }
     }
+
+    /// The definition, in f64: y = Re F⁻¹(w·F x) with the mirrored half of the frequencies conjugate.
+    fn definition(x: &[f32], weight: &[f32], [h, w]: [usize; 2]) -> Vec<f64> {
+        let half = w / 2 + 1;
+        let wave = |u: usize, v: usize, i: usize| {
+            let angle = TAU * ((u * (i / w)) as f64 / h as f64 + (v * (i % w)) as f64 / w as f64);
+            (angle.cos(), angle.sin())
+        };
+        let mut y = vec![0.0; h * w];
+        for u in 0..h {
+            for v in 0..half {
+                let (mut re, mut im) = (0.0, 0.0);
+                for (i, &x) in x.iter().enumerate() {
+                    let (cos, sin) = wave(u, v, i);
+                    re += f64::from(x) * cos;
+                    im -= f64::from(x) * sin;
+                }
+                let at = 2 * (u * half + v);
+                let (a, b) = (f64::from(weight[at]), f64::from(weight[at + 1]));
+                let (re, im) = (re * a - im * b, re * b + im * a);
+                let twice = if v == 0 || 2 * v == w { 1.0 } else { 2.0 };
+                for (i, y) in y.iter_mut().enumerate() {
+                    let (cos, sin) = wave(u, v, i);
+                    *y += twice * (re * cos - im * sin) / (h * w) as f64;
+                }
+            }
+        }
+        y
+    }
+
+    #[test]
+    fn the_filter_is_its_definition() {
+        for size in [[2, 2], [3, 5], [4, 6], [6, 4], [5, 3], [10, 10]] {
+            let [h, w] = size;
+            let filter = FourierFilter::new(&Place::root(1, &Device::flex()), 1, size);
+            let x: Vec<f32> = (0..h * w).map(|i| (i as f32 * 1.3).cos()).collect();
+            let got = to_host(filter.forward(from_vec(x.clone(), [1, 1, h, w], &Device::flex())));
+            let want = definition(&x, &to_host(filter.complex_weight.val()), size);
+            for (a, b) in got.iter().zip(want) {
+                assert!((f64::from(*a) - b).abs() < 1e-6, "{size:?}: {a} {b}");
+            }
+        }
+    }
 }

@@ -19,6 +19,8 @@ mod resblock;
 mod resize;
 mod swin;
 mod swin_block;
+#[cfg(test)]
+mod tests;
 mod unet_encoder;
 
 pub use cond_unet::{CondUNet, Features, Tap};

@@ -93,3 +93,37 @@ pub fn mean_pool(x: Tensor<4>, window: [usize; 2]) -> Tensor<4> {
     }
     separable(x, means(h, window[0]), means(w, window[1]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Device, to_host};
+
+    fn row(values: &[f32]) -> Tensor<4> {
+        from_vec(values.to_vec(), [1, 1, 1, values.len()], &Device::flex())
+    }
+
+    /// PyTorch's `interpolate` of the same rows.
+    #[test]
+    fn lines_are_interpolated_as_in_pytorch() {
+        let cases: [(&[f32], usize, Corners, &[f32]); 5] = [
+            (&[0.0, 1.0, 2.0], 5, Corners::Aligned, &[0.0, 0.5, 1.0, 1.5, 2.0]),
+            (&[0.0, 1.0], 4, Corners::Apart, &[0.0, 0.25, 0.75, 1.0]),
+            (&[0.0, 1.0, 2.0, 3.0], 2, Corners::Apart, &[0.5, 2.5]),
+            (&[0.0, 1.0, 2.0, 3.0], 1, Corners::Aligned, &[0.0]),
+            (&[7.0], 3, Corners::Aligned, &[7.0, 7.0, 7.0]),
+        ];
+        for (from, to, corners, want) in cases {
+            assert_eq!(to_host(resize(row(from), [1, to], corners)), want, "{from:?} to {to}, {corners:?}");
+            let column = row(from).swap_dims(2, 3);
+            assert_eq!(to_host(resize(column, [to, 1], corners)), want);
+        }
+    }
+
+    #[test]
+    fn windows_beyond_the_border_see_zeros() {
+        let x = from_vec((1..=15).map(|v| v as f32).collect(), [1, 1, 3, 5], &Device::flex());
+        let want = [(1 + 2 + 6 + 7) as f32, (3 + 4 + 8 + 9) as f32, 15.0, 23.0, 27.0, 15.0].map(|v| v / 4.0);
+        assert_eq!(to_host(mean_pool(x, [2, 2])), want);
+    }
+}

@@ -104,7 +104,8 @@ impl Swin {
     /// The outputs of the four stages, at strides 4, 8, 16 and 32.
     ///
     /// # Shapes
-    /// `x` `[B, channels, H, W]`, H and W at least 4, to `[B, width·2^s, H/4/2^s, W/4/2^s]`, odd sizes rounded up.
+    /// `x` `[B, channels, H, W]`, H and W at least 4, to `[B, width·2^s, h_s, w_s]`; h_0 is H/4 rounded down, and each
+    /// further one half of the one before, rounded up.
     pub fn forward(&self, x: Tensor<4>, mode: Mode) -> Vec<Tensor<4>> {
         let Features { stage0, merge0, stage1, merge1, stage2, merge2, stage3 } = &self.features;
         let x = self.patches.forward(x).permute([0, 2, 3, 1]);
