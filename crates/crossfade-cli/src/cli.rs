@@ -1,5 +1,7 @@
 //! The command line: global options and the list of verbs. Each verb's options are beside its code.
-use crate::commands::{bench, calibrate, config, convert, cost, data, demo, eval, lab, reproduce, sample, task, train};
+use crate::commands::{
+    bench, calibrate, config, convert, cost, data, demo, eval, lab, reconstruct, reproduce, sample, task, train,
+};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -59,6 +61,8 @@ pub enum Command {
     Sketch(task::PlainArgs),
     /// Measure how the two heads of a trained network are best blended
     Calibrate(calibrate::CalibrateArgs),
+    /// See what a trained autoencoder keeps of images
+    Reconstruct(reconstruct::ReconstructArgs),
     /// Make an image again from what is written inside it
     Reproduce(reproduce::ReproduceArgs),
     /// Measure every sampler against exact denoisers; no training, no files

@@ -2,7 +2,7 @@
 use crate::cli::{Global, Overrides};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result};
-use crossfade::config::RunConfig;
+use crossfade::config::{AutoencoderRun, RunConfig};
 use crossfade::engine::{Device, device};
 use std::fmt::Display;
 use std::io::Write;
@@ -76,6 +76,15 @@ impl Overrides {
     /// The configuration in `path` with the assignments applied.
     pub fn load(&self, path: &Path) -> Result<RunConfig> {
         self.apply(RunConfig::load(path)?)
+    }
+
+    /// The configuration of an autoencoder in `path` with the assignments applied.
+    pub fn load_autoencoder(&self, path: &Path) -> Result<AutoencoderRun> {
+        let config = AutoencoderRun::load(path)?.with_overrides(&self.sets)?;
+        Ok(match &self.data_root {
+            Some(root) => config.with_data_root(root),
+            None => config,
+        })
     }
 
     /// `config` with the assignments applied.

@@ -148,11 +148,11 @@ impl Checkpoint {
 
     /// The network with the chosen weights, ready to sample. A converted file holds one copy of the weights, without prefix.
     pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
-        if let Some(task) = self.config.condition.as_ref().map(|_| self.config.task.task().name()) {
-            return Err(Error::request(format!(
-                "{} was trained for the task {task}, which works on pictures; see `crossfade --help` for its command",
-                self.path.display()
-            )));
+        if self.config.condition.is_some() {
+            let (path, task) = (self.path.display(), &self.config.task);
+            let problem =
+                format!("{path} was trained for the task {}; use `crossfade {}`", task.task().name(), task.verb());
+            return Err(Error::request(problem));
         }
         self.network(weights, device)
     }

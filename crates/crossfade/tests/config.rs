@@ -1,7 +1,7 @@
 //! Configurations: strictness with lines, overrides, round trips, and every committed file.
 #![allow(clippy::unwrap_used)]
 use crossfade::Error;
-use crossfade::config::{RunConfig, SampleConfig};
+use crossfade::config::{AutoencoderRun, RunConfig, SampleConfig, is_autoencoder};
 use crossfade::data::DataConfig;
 use crossfade::math::{Attenuation, Blend, Grid, GridKind, NoiseScale, Weighting};
 use crossfade::nn::Decoders;
@@ -34,6 +34,11 @@ fn every_committed_configuration_is_valid() {
     let mut count = 0;
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
+        if is_autoencoder(&std::fs::read_to_string(&path).unwrap()) {
+            let config = AutoencoderRun::load(&path).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(AutoencoderRun::parse(&config.to_toml().unwrap(), "again").unwrap(), config);
+            continue;
+        }
         let config = RunConfig::load(&path).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(RunConfig::parse(&config.to_toml().unwrap(), "again").unwrap(), config, "{}", path.display());
         match &config.data {

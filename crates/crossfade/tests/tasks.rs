@@ -2,22 +2,23 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 use crossfade::apply::{Application, Model, Options, Part};
 use crossfade::checkpoint::{self, Checkpoint, Weights};
-use crossfade::config::{Baseline, RunConfig};
+use crossfade::config::{AutoencoderRun, Baseline, LatentConfig, RunConfig};
 use crossfade::data::picture::{Format, write_rows};
 use crossfade::data::{
     DataConfig, Dataset, Filter, Image, Loader, LoaderConfig, PassOrder, Picture, Plane, Split, resize,
 };
 use crossfade::engine::Device;
 use crossfade::generate::Maker;
+use crossfade::loss::AutoencoderLoss;
 use crossfade::math::Ddpm;
-use crossfade::nn::CondUNetConfig;
 use crossfade::nn::condition::EncoderConfig;
+use crossfade::nn::{AutoencoderConfig, CondUNetConfig};
 use crossfade::rng::{Purpose, Stream};
 use crossfade::task::masks::{HoleBox, Mask, random};
 use crossfade::task::{
     Cropping, Depth, Draw, Edges, Inpainting, LowAs, Planes, Saliency, Sketch, SuperResolution, Task, TaskConfig,
 };
-use crossfade::train::{RunDir, train};
+use crossfade::train::{RunDir, train, train_autoencoder};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -664,4 +665,48 @@ fn what_does_not_fit_is_said() {
     let error = maker(&checkpoint, "edges", 0).err().unwrap().to_string();
     assert!(error.contains("super-resolution") && error.contains("crossfade sr"), "{error}");
     assert!(checkpoint.denoiser(Weights::Ema, &Device::flex()).err().unwrap().to_string().contains("task"));
+}
+
+/// A task on latents: one checkpoint holds both stages, resumes to the same bytes and makes maps of any size.
+#[test]
+fn a_task_works_on_latents() {
+    let dir = tempfile::tempdir().unwrap();
+    drawn_set(dir.path(), "images", "labels", &["a.png", "b.png", "c.png"]);
+    let stage = dir.path().join("autoencoder");
+    let mut first = AutoencoderRun { seed: 5, ..AutoencoderRun::default() };
+    first.autoencoder = AutoencoderConfig {
+        resolution: 16,
+        channels: 1,
+        width: 32,
+        mult: vec![1, 1],
+        blocks: 1,
+        ..AutoencoderConfig::default()
+    };
+    first.loss = AutoencoderLoss { perceptual: 0.0, disc_start: 9, disc_width: 8, disc_depth: 2, ..first.loss };
+    first.data =
+        DataConfig::Folder { path: dir.path().join("labels"), fit: Default::default(), filter: Filter::Bicubic };
+    first.train.steps = 1;
+    first.train.batch = 2;
+    let run = RunDir(stage.clone());
+    train_autoencoder(&first, &run, &Device::flex(), false, &AtomicBool::new(false), &mut |_| ()).unwrap();
+
+    let pairs = DataConfig::Pairs { images: dir.path().join("images"), labels: dir.path().join("labels") };
+    let mut config = tiny(TaskConfig::Edges(Edges { size: 16, ..Edges::default() }), pairs);
+    config.latent = Some(LatentConfig { autoencoder: stage.clone(), scale: None, cache: None });
+    config.sample.clip = 0.0;
+    config.condition.as_mut().unwrap().channels = first.autoencoder.latent;
+    config.validate().unwrap();
+    let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
+    fit(&config, &whole, false, 0);
+    fit(&config, &parts, false, 2);
+    // The checkpoint alone is enough: the first stage is not needed any more.
+    std::fs::remove_dir_all(&stage).unwrap();
+    fit(&config, &parts, true, 0);
+    let (a, b) = (newest(&whole), newest(&parts));
+    assert!(std::fs::read(&a.path).unwrap() == std::fs::read(&b.path).unwrap(), "the resumed run differs");
+    let maker = maker(&a, "edges", 1).unwrap();
+    assert_eq!((maker.channels(), maker.unit()), (1, 4));
+    let input = to_picture(&picture(37, 21));
+    let map = apply(&a.config.task, &maker, &Options::default(), &input, None, &dir.path().join("o.png"));
+    assert_eq!((map.width, map.height, map.channels), (37, 21, 1));
 }

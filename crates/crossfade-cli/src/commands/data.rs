@@ -3,7 +3,7 @@ use crate::context::Context;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use crossfade::Error;
-use crossfade::config::RunConfig;
+use crossfade::config::{AutoencoderRun, RunConfig, is_autoencoder, read_text};
 use crossfade::data::folder::Folder;
 use crossfade::data::matlab_resize::{Scale, crop_to_multiple, imresize};
 use crossfade::data::{DataConfig, Dataset, Filter, Fit, Image, Split, check, write_atomic};
@@ -97,7 +97,11 @@ impl CheckArgs {
     fn data(&self) -> Result<DataConfig> {
         if let Some(file) = &self.config {
             let root = self.data_root.as_deref().unwrap_or(Path::new(""));
-            return Ok(RunConfig::load(file)?.with_data_root(root).data);
+            return Ok(if is_autoencoder(&read_text(file)?) {
+                AutoencoderRun::load(file)?.with_data_root(root).data
+            } else {
+                RunConfig::load(file)?.with_data_root(root).data
+            });
         }
         let path = || self.path.clone().ok_or_else(|| Error::request("--path is needed: where are the images?"));
         let split = if self.test { Split::Test } else { Split::Train };

@@ -9,6 +9,7 @@ pub mod data;
 pub mod demo;
 pub mod eval;
 pub mod lab;
+pub mod reconstruct;
 pub mod reproduce;
 pub mod sample;
 pub mod task;
@@ -31,6 +32,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Depth(args) => task::plain(&args, "depth", &context),
         Command::Sketch(args) => task::plain(&args, "sketch", &context),
         Command::Calibrate(args) => calibrate::run(&args, &context),
+        Command::Reconstruct(args) => reconstruct::run(&args, &context),
         Command::Reproduce(args) => reproduce::run(&args, &context),
         Command::Lab(args) => lab::run(&args, &context),
         Command::Demo(args) => demo::run(&args, &context),

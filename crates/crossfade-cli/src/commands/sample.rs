@@ -4,13 +4,11 @@ use crate::context::Context;
 use crate::output::duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
-use crossfade::Error;
 use crossfade::checkpoint::{self, Checkpoint};
 use crossfade::config::SampleConfig;
 use crossfade::generate::{self, Job, Shard};
 use crossfade::math::{Blend, GridKind};
 use crossfade::sample::Sampler;
-use crossfade::train::RunDir;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -102,12 +100,7 @@ fn pair(text: &str) -> Result<(u64, u64), String> {
 
 /// The checkpoint itself, or the newest of a run directory.
 pub fn open(path: &Path) -> Result<Checkpoint> {
-    if !path.is_dir() {
-        return Ok(Checkpoint::open(path)?);
-    }
-    let newest = checkpoint::list(&RunDir(path.to_path_buf()).checkpoints())?.pop();
-    let (_, file) = newest.ok_or_else(|| Error::file(path, "holds no checkpoints; is it the directory of a run?"))?;
-    Ok(Checkpoint::open(&file)?)
+    Ok(Checkpoint::open(&checkpoint::newest(path)?)?)
 }
 
 impl SampleArgs {

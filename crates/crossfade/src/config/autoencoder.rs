@@ -110,9 +110,13 @@ impl Checked for AutoencoderRun {
         checks.not_negative(l.kl_weight, "loss.kl_weight");
         checks.not_negative(l.perceptual, "loss.perceptual");
         checks.not_negative(l.disc_weight, "loss.disc_weight");
+        let (side, least) = (self.autoencoder.resolution, l.perceptual_net.min_side());
+        let fits = side >= least || l.perceptual == 0.0 || l.perceptual_weights.is_none();
+        let keys = ["loss.perceptual", "autoencoder.resolution", "loss.perceptual_net"];
+        checks.require(fits, &keys, format!("its network needs images of {least} pixels or more, not {side}"));
         checks.require((1..=1024).contains(&l.disc_width), &["loss.disc_width"], "must be from 1 to 1024");
         checks.require((1..=6).contains(&l.disc_depth), &["loss.disc_depth"], "must be from 1 to 6");
-        let (side, least) = (self.autoencoder.resolution, PatchGan::least_side(l.disc_depth.min(6)));
+        let least = PatchGan::least_side(l.disc_depth.min(6));
         checks.require(
             side >= least || l.disc_start >= t.steps,
             &["loss.disc_depth", "autoencoder.resolution", "loss.disc_start"],

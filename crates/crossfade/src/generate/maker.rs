@@ -9,7 +9,7 @@ use crate::nn::condition::Mode;
 use crate::nn::{CondUNet, Denoiser};
 use crate::rng::Purpose;
 use crate::sample::{Hooks, Problem, ancestral};
-use crate::task::{Planes, TaskConfig};
+use crate::task::Planes;
 
 /// A trained network with all that it needs to make outputs.
 pub struct Maker {
@@ -52,9 +52,9 @@ impl Maker {
         let task = checkpoint.config.task.task().name();
         if task != kind {
             return Err(Error::request(format!(
-                "{} was trained for the task {task}, not for {kind}; {}",
+                "{} was trained for the task {task}, not for {kind}; use `crossfade {}`",
                 checkpoint.path.display(),
-                advice(&checkpoint.config.task)
+                checkpoint.config.task.verb()
             )));
         }
         let net = checkpoint.conditional(weights, device)?;
@@ -91,20 +91,6 @@ impl Maker {
             }
         }
     }
-}
-
-/// The command for a task.
-fn advice(task: &TaskConfig) -> String {
-    let verb = match task {
-        TaskConfig::Generate(_) => "sample",
-        TaskConfig::SuperResolution(_) => "sr",
-        TaskConfig::Inpainting(_) => "inpaint",
-        TaskConfig::Saliency(_) => "saliency",
-        TaskConfig::Edges(_) => "edge",
-        TaskConfig::Depth(_) => "depth",
-        TaskConfig::Sketch(_) => "sketch",
-    };
-    format!("use `crossfade {verb}`")
 }
 
 impl Model for Maker {

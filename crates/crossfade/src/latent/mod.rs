@@ -14,7 +14,7 @@ pub use reconstruct::{Originals, Reconstruction, psnr, reconstruct};
 pub use source::Batches;
 
 use crate::checkpoint::{Checkpoint, Weights};
-use crate::config::LatentConfig;
+use crate::config::{LatentConfig, RunConfig};
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::nn::weights::{apply, collect};
@@ -91,7 +91,7 @@ impl Latent {
             return Ok(());
         }
         Err(Error::request(format!(
-            "network.channels is {channels}, but the autoencoder's latents have {} channels",
+            "the network has {channels} channels, but the autoencoder's latents have {}",
             self.channels()
         )))
     }
@@ -171,6 +171,14 @@ impl Latent {
         }
         let part = |first: usize| f(x.clone().narrow(0, first, some.min(count - first)));
         Tensor::cat((0..count).step_by(some).map(part).collect(), 0)
+    }
+}
+
+/// Side and channels of the images that a run is made of.
+pub fn image_size(config: &RunConfig, latent: Option<&Latent>) -> (usize, usize) {
+    match latent {
+        Some(latent) => (config.network.resolution * latent.factor(), latent.image_channels()),
+        None => (config.network.resolution, config.network.channels),
     }
 }
 

@@ -13,9 +13,9 @@ pub enum Batches {
     /// Images as they are.
     Pixels(Loader),
     /// Images encoded on the way.
-    Encoded(Loader, Latent, u64),
+    Encoded(Loader, Box<Latent>, u64),
     /// Images encoded before.
-    Cached(Cached),
+    Cached(Box<Cached>),
 }
 
 /// Latents drawn from moments on disk.
@@ -42,12 +42,12 @@ impl Batches {
             (None, _) => Self::Pixels(Loader::pairs(set, task, loading, first)?),
             (Some(latent), None) => {
                 let seed = loading.seed;
-                Self::Encoded(Loader::start(set, loading, first)?, latent, seed)
+                Self::Encoded(Loader::start(set, loading, first)?, Box::new(latent), seed)
             }
             (Some(latent), Some(path)) => {
                 let cache = LatentCache::open(path, &*set, &latent, loading.flip, progress)?;
                 let order = Order::new(loading.seed, set.len());
-                Self::Cached(Cached { cache, latent, order, loading, counter: first })
+                Self::Cached(Box::new(Cached { cache, latent, order, loading, counter: first }))
             }
         })
     }

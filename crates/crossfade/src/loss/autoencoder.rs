@@ -2,6 +2,7 @@
 use crate::engine::{Tensor, to_host};
 use crate::loss::Perceptual;
 use crate::nn::batch_norm::BatchStatistics;
+use crate::nn::lpips::Backbone;
 use crate::nn::{Autoencoder, PatchGan};
 use burn::module::Module;
 use burn::tensor::{Gradients, activation};
@@ -21,7 +22,7 @@ pub struct AutoencoderLoss {
     /// Weight of the perceptual distance (LPIPS); 0 for none.
     pub perceptual: f64,
     /// The perceptual network.
-    pub perceptual_net: PerceptualNet,
+    pub perceptual_net: Backbone,
     /// Its weights; without them training says so and goes on with the other terms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub perceptual_weights: Option<PathBuf>,
@@ -35,23 +36,12 @@ pub struct AutoencoderLoss {
     pub disc_depth: usize,
 }
 
-/// A network of the perceptual distance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PerceptualNet {
-    /// VGG-16, the reference's.
-    #[default]
-    Vgg,
-    /// AlexNet, smaller.
-    Alex,
-}
-
 impl Default for AutoencoderLoss {
     fn default() -> Self {
         Self {
             kl_weight: 1e-6,
             perceptual: 1.0,
-            perceptual_net: PerceptualNet::Vgg,
+            perceptual_net: Backbone::Vgg,
             perceptual_weights: None,
             disc_weight: 0.5,
             disc_start: 20_001,

@@ -3,9 +3,7 @@ mod autoencoder;
 mod balanced;
 mod objective;
 
-pub use autoencoder::{
-    AutoencoderLoss, DiscriminatorStep, GeneratorStep, GeneratorTerms, PerceptualNet, hinge, injected_gradient,
-};
+pub use autoencoder::{AutoencoderLoss, DiscriminatorStep, GeneratorStep, GeneratorTerms, hinge, injected_gradient};
 pub use balanced::balanced_cross_entropy;
 pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduction};
 

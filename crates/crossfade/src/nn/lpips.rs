@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 use crate::tensorfile::TensorFile;
 
 /// The network whose features are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Backbone {
     /// AlexNet: fast, the usual choice for reports.
     Alex,

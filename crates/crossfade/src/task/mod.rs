@@ -137,6 +137,19 @@ impl Default for TaskConfig {
 }
 
 impl TaskConfig {
+    /// The command that applies it.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Generate(_) => "sample",
+            Self::SuperResolution(_) => "sr",
+            Self::Inpainting(_) => "inpaint",
+            Self::Saliency(_) => "saliency",
+            Self::Edges(_) => "edge",
+            Self::Depth(_) => "depth",
+            Self::Sketch(_) => "sketch",
+        }
+    }
+
     /// Whether there is no condition.
     pub fn is_unconditional(&self) -> bool {
         self.task().condition_channels() == 0

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::generate::to_images;
 use crate::latent::{AutoencoderCheckpoint, Latent, pairs};
 use crate::loss::{GeneratorTerms, Perceptual};
+use crate::nn::lpips::Lpips;
 use crate::nn::{Autoencoder, PatchGan};
 use crate::rng::{Purpose, Stream};
 use crate::tensorfile::save_tensors;
@@ -187,13 +188,13 @@ pub fn train_autoencoder(
     let mut loader = Loader::start(Arc::clone(&set), loading, state.step * plan.batch as u64)?;
     let mut log = Log::open(&dir.log(), state.step)?;
     let mut saved = None;
-    if config.loss.perceptual > 0.0 {
-        report(Event::Note("loss.perceptual_weights names no file: training without the perceptual term"));
-    }
+    let lpips = perceptual(config, device, report)?;
+    let distance = lpips.as_ref().map(|lpips| |a, b| lpips.forward(a, b).unsqueeze_dim(1));
     while state.step < plan.steps && !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
         let lr = config.optim.lr_schedule(plan.steps).at(state.step);
-        let (terms, disc_loss) = state.step(loader.next_batch()?, config, device, None)?;
+        let (terms, disc_loss) =
+            state.step(loader.next_batch()?, config, device, distance.as_ref().map(|d| d as Perceptual))?;
         let images_per_second = plan.batch as f64 / began.elapsed().as_secs_f64();
         let done = AutoencoderReport { step: state.step, loss: terms.total, terms, disc_loss, lr, images_per_second };
         report(Event::Step(&done));
@@ -214,6 +215,22 @@ pub fn train_autoencoder(
         _ => state.save(config, dir)?,
     };
     Ok(Summary { step: state.step, stopped: state.step < plan.steps, checkpoint, passed_over })
+}
+
+/// The perceptual distance; a note if it is wanted and its weights are not there.
+fn perceptual(config: &AutoencoderRun, device: &Device, report: &mut dyn FnMut(Event)) -> Result<Option<Lpips>> {
+    let loss = &config.loss;
+    match &loss.perceptual_weights {
+        _ if loss.perceptual == 0.0 => Ok(None),
+        Some(path) => Lpips::load(path, loss.perceptual_net, device).map(Some),
+        None => {
+            report(Event::Note(
+                "training without the perceptual term: loss.perceptual_weights names no file with LPIPS weights \
+                 (loss.perceptual = 0 silences this)",
+            ));
+            Ok(None)
+        }
+    }
 }
 
 /// The first images of the set above what the averaged weights make of them.

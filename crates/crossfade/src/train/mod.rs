@@ -19,7 +19,7 @@ use crate::data::loader::{Loader, LoaderConfig};
 use crate::data::{Dataset, write_atomic};
 use crate::engine::{Device, from_vec};
 use crate::error::{Error, Result};
-use crate::latent::{Batches, Latent};
+use crate::latent::{Batches, Latent, image_size};
 use crate::nn::condition::Statistics;
 use crate::nn::{CondUNet, DropoutKey, UNet};
 use burn::optim::GradientsParams;
@@ -204,10 +204,7 @@ fn start<N: Learner>(
 /// The images that a run is made of: of one size, or as they are stored where a task cuts them.
 pub fn images(config: &RunConfig, latent: Option<&Latent>) -> Result<Box<dyn Dataset>> {
     let Some([height, width]) = config.task.task().size() else {
-        let (side, channels) = match latent {
-            Some(latent) => (config.network.resolution * latent.factor(), latent.image_channels()),
-            None => (config.network.resolution, config.network.channels),
-        };
+        let (side, channels) = image_size(config, latent);
         return config.data.open(side, channels);
     };
     let set = config.data.source(height.max(width))?;

@@ -1,10 +1,11 @@
 //! Functions of given tensors, one case each.
 use crate::case::Case;
-use crate::edge;
+use crate::{autoencoder, edge};
 
 fn checks(case: &Case) -> Option<fn(&Case) -> Vec<String>> {
     match case.name.as_str() {
         "edge_bce" => Some(edge::cross_entropy),
+        "vae_functions" => Some(autoencoder::check_functions),
         _ => None,
     }
 }

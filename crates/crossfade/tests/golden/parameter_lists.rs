@@ -1,7 +1,9 @@
 //! Names, shapes, order and number of the parameters of full-size networks.
 use crossfade::convert::{InferredUnet, Source, TensorF32, Weights, infer_unet};
+use crossfade::engine::Device;
 use crossfade::nn::condition::{condition_preset, is_statistic};
-use crossfade::nn::{CondUNetConfig, Decoders, UNetConfig, preset};
+use crossfade::nn::named::{is_buffer, shapes};
+use crossfade::nn::{AutoencoderConfig, CondUNetConfig, Decoders, PatchGan, UNetConfig, preset};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::Path;
@@ -36,9 +38,27 @@ fn conditional() -> [(&'static str, CondUNetConfig); 6] {
     ]
 }
 
+/// The autoencoders with their discriminators: channels, levels and latent channels.
+const AUTOENCODERS: [(&str, usize, &[usize], usize); 3] =
+    [("ae_f4_rgb_z3", 3, &[1, 2, 4], 3), ("ae_f4_gray_z3", 1, &[1, 2, 4], 3), ("ae_f8_gray_z4", 1, &[1, 2, 4, 4], 4)];
+
+/// The discriminators alone and their channels.
+const DISCRIMINATORS: [(&str, usize); 2] = [("patchgan_3ch", 3), ("patchgan_1ch", 1)];
+
 pub fn check(case: &Case) -> Vec<String> {
     let nets = case.json["nets"].as_object().unwrap();
-    let known = NETS.iter().filter_map(|(name, preset, parts)| Some((name, nets.get(*name)?, preset, *parts)));
+    let unets = NETS.iter().map(|(name, preset_name, parts)| (*name, facts(&preset(preset_name).unwrap(), *parts)));
+    let autoencoders = AUTOENCODERS.iter().map(|(name, channels, mult, latent)| {
+        let sizes = AutoencoderConfig {
+            channels: *channels,
+            mult: mult.to_vec(),
+            bottleneck: *latent,
+            latent: *latent,
+            ..Default::default()
+        };
+        (*name, listed(&with_loss(&sizes)))
+    });
+    let discriminators = DISCRIMINATORS.iter().map(|(name, channels)| (*name, listed(&discriminator(*channels, ""))));
     let mut failures = Vec::new();
     let mut compare = |name: &str, want: &serde_json::Value, facts: &[(&str, String)]| {
         for (key, got) in facts {
@@ -48,8 +68,10 @@ pub fn check(case: &Case) -> Vec<String> {
             }
         }
     };
-    for (name, want, preset_name, parts) in known {
-        compare(name, want, &facts(&preset(preset_name).unwrap(), parts));
+    for (name, got) in unets.chain(autoencoders).chain(discriminators) {
+        if let Some(want) = nets.get(name) {
+            compare(name, want, &got);
+        }
     }
     for (name, config) in conditional() {
         if let Some(want) = nets.get(name) {
@@ -94,8 +116,52 @@ fn shapes_only(path: &Path) -> Source {
 
 pub fn skips(case: &Case) -> Vec<String> {
     let nets = case.json["nets"].as_object().unwrap().keys();
-    let known = |name: &str| NETS.iter().any(|(n, ..)| *n == name) || conditional().iter().any(|(n, _)| *n == name);
-    nets.filter(|name| !known(name)).cloned().collect()
+    let ours = |name: &String| {
+        NETS.iter().any(|(known, ..)| known == name)
+            || AUTOENCODERS.iter().any(|(known, ..)| known == name)
+            || conditional().iter().any(|(known, _)| known == name)
+            || DISCRIMINATORS.iter().any(|(known, _)| known == name)
+    };
+    nets.filter(|name| !ours(name)).cloned().collect()
+}
+
+type Entries = Vec<(String, Vec<usize>)>;
+
+/// The state dict of a discriminator; PyTorch also counts the batches that a normalisation has seen.
+fn discriminator(channels: usize, prefix: &str) -> Entries {
+    let mut entries = vec![];
+    for (name, shape) in shapes(&PatchGan::new(channels, 64, 3, 0, &Device::flex())) {
+        let counter = name.strip_suffix("running_var").map(|layer| format!("{prefix}{layer}num_batches_tracked"));
+        entries.push((format!("{prefix}{name}"), shape));
+        entries.extend(counter.map(|name| (name, vec![])));
+    }
+    entries
+}
+
+/// The state dict of an autoencoder in training: its loss is registered before the 1x1 convolutions.
+fn with_loss(config: &AutoencoderConfig) -> Entries {
+    let mut entries = config.parameter_shapes();
+    let at = entries.iter().position(|(name, _)| name.starts_with("quant_conv")).unwrap();
+    let mut loss = vec![("loss.logvar".to_string(), vec![])];
+    loss.extend(discriminator(config.channels, "loss.discriminator."));
+    entries.splice(at..at, loss);
+    entries
+}
+
+/// The facts of a state dict in the order of registration.
+fn listed(state: &Entries) -> [(&'static str, String); 6] {
+    let is_parameter = |name: &str| !is_buffer(name) && !name.ends_with("num_batches_tracked");
+    let parameters: Entries = state.iter().filter(|(name, _)| is_parameter(name)).cloned().collect();
+    let count: usize = parameters.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+    let order: String = state.iter().map(|(name, _)| format!("{name}\n")).collect();
+    [
+        ("param_count", count.to_string()),
+        ("entries", state.len().to_string()),
+        ("param_entries", parameters.len().to_string()),
+        ("sha256", listing(state)),
+        ("params_sha256", listing(&parameters)),
+        ("order_sha256", sha256(&order)),
+    ]
 }
 
 fn facts(config: &UNetConfig, parts: usize) -> [(&'static str, String); 6] {
