@@ -37,7 +37,7 @@ pub type Tap<'a> = &'a mut dyn FnMut(&'static str, &Tensor<4>);
 /// The conditional network. Names and order of its parts are those of the reference.
 #[derive(Clone, Debug)]
 pub struct CondUNet {
-    encoder: Encoder,
+    pub(super) encoder: Encoder,
     stem: Conv,
     stem_norm: GroupNormed,
     projects: Vec<Conv>,
@@ -90,7 +90,7 @@ named_module!(CondUNet {
 
 /// One of the encoders, at the place of both.
 #[derive(Clone, Debug)]
-struct Encoder {
+pub(super) struct Encoder {
     swin: Option<Swin>,
     unet: Option<UnetEncoder>,
 }

@@ -216,3 +216,28 @@ fn torchvision_weights_load() {
     let error = load_encoder(unet.lazy(1, &Device::flex()), &unet, &path).unwrap_err().to_string();
     assert!(error.contains("swin-b"), "{error}");
 }
+
+/// A trainer's file: the network under a prefix, with integer buffers, beside an autoencoder.
+#[test]
+fn reference_weights_load_by_name() {
+    let config = CondUNetConfig { split: Split::Fourier { size: [8, 8] }, ..tiny() };
+    let net = config.init(1, 5, &Device::flex());
+    let mut tensors: Vec<HostTensor> =
+        collect(&net).into_iter().map(|(name, shape, values)| (format!("model.{name}"), shape, values)).collect();
+    let buffers = config.ignored_buffers();
+    assert!(!buffers.is_empty());
+    tensors.extend(buffers.into_iter().map(|(name, _)| (format!("model.{name}"), vec![1], vec![0.0])));
+    tensors.push(("first_stage_model.quant_conv.weight".into(), vec![1], vec![0.0]));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("net.safetensors");
+    let load = |tensors: &[HostTensor], config: &CondUNetConfig| {
+        save_tensors(&path, tensors, &BTreeMap::new()).unwrap();
+        config.load(1, &path, crate::checkpoint::Weights::Model, &Device::flex())
+    };
+    assert_eq!(collect(&load(&tensors, &config).unwrap()), collect(&net));
+    let one = CondUNetConfig { decoders: Decoders::One, ..config.clone() };
+    assert!(load(&tensors, &one).unwrap_err().to_string().contains("does not have"));
+    tensors.retain(|(name, ..)| name != "model.mid_attn.fn.norm.g");
+    assert!(load(&tensors, &config).unwrap_err().to_string().contains("missing: mid_attn.fn.norm.g"));
+    assert!(load(&tensors[tensors.len() - 1..], &config).unwrap_err().to_string().contains("init_conv.0.weight"));
+}
