@@ -45,6 +45,9 @@ impl Task for Sketch {
         };
         Ok(Pair { target: square(&image.with_channels(3)), condition: Some(square(&sketch)) })
     }
+    fn condition(&self, x: Planes) -> Result<Planes> {
+        Ok(Planes::from_image(&x.to_image().with_channels(1)))
+    }
     fn validate(&self) -> Vec<String> {
         side_problems("size", self.size, 1)
     }

@@ -2,8 +2,9 @@
 use super::batch::Prepared;
 use crate::config::RunConfig;
 use crate::engine::{Device, Tensor, vector};
+use crate::error::Result;
 use crate::loss::Perceptual;
-use crate::nn::condition::{Mode, Statistics};
+use crate::nn::condition::{Mode, Statistics, load_encoder};
 use crate::nn::{CondUNet, Denoiser, DropoutKey, RawHeads, UNet};
 use burn::module::Module;
 use crossfade_math::AttenuationFn;
@@ -12,6 +13,10 @@ use crossfade_math::AttenuationFn;
 pub trait Learner: Module + Sized {
     /// With initial weights.
     fn fresh(config: &RunConfig, device: &Device) -> Self;
+    /// As [`Learner::fresh`], with what a configuration has of trained parts.
+    fn begun(config: &RunConfig, device: &Device) -> Result<Self> {
+        Ok(Self::fresh(config, device))
+    }
     /// For weights that come from elsewhere.
     fn lazy(config: &RunConfig, device: &Device) -> Self;
     /// Whether gradients change what has this name.
@@ -69,6 +74,14 @@ impl Learner for CondUNet {
     fn fresh(config: &RunConfig, device: &Device) -> Self {
         let network = config.condition.clone().unwrap_or_default();
         network.init(config.process.attenuation.parts(), config.seed, device)
+    }
+    fn begun(config: &RunConfig, device: &Device) -> Result<Self> {
+        let net = Self::fresh(config, device);
+        let network = config.condition.clone().unwrap_or_default();
+        match &network.encoder_weights {
+            Some(path) => load_encoder(net, &network, path),
+            None => Ok(net),
+        }
     }
     fn lazy(config: &RunConfig, device: &Device) -> Self {
         config.condition.clone().unwrap_or_default().lazy(config.process.attenuation.parts(), device)

@@ -185,7 +185,7 @@ fn start<N: Learner>(
     resume: bool,
 ) -> Result<(TrainState<N>, Vec<String>)> {
     let fresh = || {
-        let mut state = TrainState::new(config, device);
+        let mut state = TrainState::with(N::begun(config, &device.clone().autodiff())?, config);
         if let Some(latent) = &config.latent {
             let latent = Latent::open(latent, device)?;
             latent.must_fit(config.channels())?;

@@ -66,7 +66,12 @@ impl Gradients {
 impl<N: Learner> TrainState<N> {
     /// Step 0.
     pub fn new(config: &RunConfig, device: &Device) -> Self {
-        let net = denoiser(N::fresh(config, &device.clone().autodiff()), config);
+        Self::with(N::fresh(config, &device.clone().autodiff()), config)
+    }
+
+    /// Step 0 of a given network.
+    pub fn with(unet: N, config: &RunConfig) -> Self {
+        let net = denoiser(unet, config);
         let weights = collect(&net.unet);
         let zeros = || weights.iter().map(|(_, _, w)| vec![0.0; w.len()]).collect();
         Self {

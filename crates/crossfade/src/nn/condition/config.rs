@@ -1,6 +1,7 @@
 //! What a conditional network is made of, and named examples.
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 use super::cond_unet::CondUNet;
 use super::swin::{BASE, SwinSize, TINY};
@@ -74,6 +75,9 @@ pub struct CondUNetConfig {
     pub encoder: EncoderConfig,
     /// Whether the encoder stays as it is in training ("fix_bb").
     pub freeze_encoder: bool,
+    /// A file of torchvision's weights (`.pth` or safetensors) that a Swin encoder starts from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoder_weights: Option<PathBuf>,
     /// How the two outputs are made: `two` or `one`.
     pub decoders: Decoders,
     /// What stands between the bottom and each decoder.
@@ -96,6 +100,7 @@ impl Default for CondUNetConfig {
             mult: vec![1, 2, 4, 4],
             encoder: EncoderConfig::SwinB,
             freeze_encoder: false,
+            encoder_weights: None,
             decoders: Decoders::Two,
             split: Split::Attention,
             condition_windows: windows.clone(),
@@ -190,6 +195,8 @@ impl CondUNetConfig {
             let fits = windows.len() == levels && windows.iter().flatten().all(|w| (1..=LIMIT).contains(w));
             require(fits, format!("{name} must have one pair of positive sizes for each of the {levels} levels"));
         }
+        let loadable = self.encoder_weights.is_none() || self.encoder.swin().is_some();
+        require(loadable, "encoder_weights are for Swin encoders".into());
         let decoders = self.decoders != Decoders::Conv;
         require(decoders, "decoders must be 'two' or 'one' for a conditional network".into());
         require(self.fourier_scale.is_finite(), "fourier_scale must be a number".into());
