@@ -141,7 +141,7 @@ fn latents_from_disk_are_those_made_on_the_fly() {
     let dir = tempfile::tempdir().unwrap();
     fit(&small(), dir.path(), false, 1);
     let latent = Latent::open(&on_latents(dir.path()).latent.unwrap(), &Device::flex()).unwrap();
-    assert_eq!((latent.channels(), latent.factor(), latent.image_channels()), (3, 2, 3));
+    assert_eq!((latent.latent_channels(), latent.factor(), latent.image_channels()), (3, 2, 3));
     let set = |seed| -> Arc<dyn Dataset> {
         Arc::from(crossfade::data::DataConfig::Procedural { seed, len: 19 }.open(16, 3).unwrap())
     };

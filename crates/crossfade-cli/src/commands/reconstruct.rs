@@ -13,8 +13,8 @@ use std::path::PathBuf;
   crossfade reconstruct runs/ae-faces faces out --resolution 64
   crossfade reconstruct runs/ae-faces photo.png out
 
-Images go through the encoder and back. Every result is written as a PNG, the first ones also side by side on
-sheet.png (originals above); the PSNR of each and their mean are printed.")]
+Images go through the encoder and back. Every result is written as a PNG, the first ones also on
+sheet.png, originals above; the PSNR of each and their mean are printed.")]
 pub struct ReconstructArgs {
     /// The directory of an autoencoder's run, one of its checkpoints, or one of a run on its latents
     #[arg(value_name = "CHECKPOINT")]

@@ -25,7 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
   crossfade train configs/latent-faces.toml --data-root /data --out runs/latent-faces
   crossfade train configs/sr-small.toml --data-root /data --out runs/sr
 
-A configuration with an [autoencoder] section trains an autoencoder, one with a [latent] section a network on its latents.
+A configuration with an [autoencoder] section trains an autoencoder, one with a [latent] section a
+network on its latents.
 
 Ctrl-C writes a checkpoint before it stops; --resume continues as if the run had never been stopped.")]
 pub struct TrainArgs {

@@ -88,7 +88,7 @@ fn encode(
     let first = set.get(0)?;
     let (count, f) = (set.len(), latent.factor());
     let rows = count * if mirrored { 2 } else { 1 };
-    let shape = [rows, 2 * latent.channels(), first.height / f, first.width / f];
+    let shape = [rows, 2 * latent.latent_channels(), first.height / f, first.width / f];
     let metadata = BTreeMap::from([(CONTENT.to_string(), content.to_string())]);
     write_rows(path, MOMENTS, &shape, &metadata, &mut |row| {
         // A portion ends where the mirror images begin.

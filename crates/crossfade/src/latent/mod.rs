@@ -61,7 +61,7 @@ impl Latent {
     }
 
     /// Channels of a latent.
-    pub fn channels(&self) -> usize {
+    pub fn latent_channels(&self) -> usize {
         self.config.latent
     }
 
@@ -87,12 +87,12 @@ impl Latent {
 
     /// Checks that a network for `channels` channels can work on these latents.
     pub fn must_fit(&self, channels: usize) -> Result<()> {
-        if channels == self.channels() {
+        if channels == self.latent_channels() {
             return Ok(());
         }
         Err(Error::request(format!(
             "the network has {channels} channels, but the autoencoder's latents have {}",
-            self.channels()
+            self.latent_channels()
         )))
     }
 

@@ -42,7 +42,7 @@ impl Batches {
             (None, _) => Self::Pixels(Loader::pairs(set, task, loading, first)?),
             (Some(latent), None) => {
                 let seed = loading.seed;
-                Self::Encoded(Loader::start(set, loading, first)?, Box::new(latent), seed)
+                Self::Encoded(Loader::pairs(set, task, loading, first)?, Box::new(latent), seed)
             }
             (Some(latent), Some(path)) => {
                 let cache = LatentCache::open(path, &*set, &latent, loading.flip, progress)?;

@@ -201,14 +201,3 @@ fn last_norm(net: &Autoencoder, features: Tensor<4>, pull: Tensor<4>) -> f64 {
     let gradients = (net.last(features) * pull).sum().backward();
     net.last_gradient(&gradients).map_or(0.0, |g| sum_sq(&to_host(g)).sqrt())
 }
-
-/// The older release's "distillation" term (§2.4): its value is 1, and `value` divided by the number of elements is
-/// given out as the gradient of every element of `estimate`. It is the gradient of nothing; for parity only.
-///
-/// # Shapes
-/// `[B, C, H, W]` to a scalar.
-pub fn injected_gradient(estimate: Tensor<4>, value: f64) -> Tensor<1> {
-    let count = estimate.dims().iter().product::<usize>() as f64;
-    let moved = estimate.clone() - estimate.detach();
-    moved.sum() * (value / count) + 1.0
-}

@@ -1,10 +1,12 @@
 //! The training objective (Eq. 11): errors of both heads at x_t, weighted over time.
 mod autoencoder;
 mod balanced;
+mod injected;
 mod objective;
 
-pub use autoencoder::{AutoencoderLoss, DiscriminatorStep, GeneratorStep, GeneratorTerms, hinge, injected_gradient};
+pub use autoencoder::{AutoencoderLoss, DiscriminatorStep, GeneratorStep, GeneratorTerms, hinge};
 pub use balanced::balanced_cross_entropy;
+pub use injected::injected_gradient;
 pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduction};
 
 use crate::engine::{Images, Tensor, column};

@@ -109,7 +109,7 @@ pub fn check_loss(case: &Case) -> Vec<String> {
         perceptual: number("perceptual_weight"),
         ..AutoencoderLoss::default()
     };
-    let channels = number("disc_in_channels") as usize;
+    let channels = options["disc_in_channels"].as_u64().unwrap_or(3) as usize;
     let disc = discriminator(case, [channels, loss.disc_width, loss.disc_depth], "loss.discriminator.", &tracked);
     let x = input(case, "x", &device);
     let mut failures = vec![];
