@@ -6,6 +6,7 @@ use std::fmt;
 
 pub mod edges;
 pub mod features;
+pub mod maps;
 pub mod pairs;
 pub mod saliency;
 pub mod statistics;
