@@ -1,6 +1,7 @@
 //! The command line: global options and the list of verbs. Each verb's options are beside its code.
 use crate::commands::{
-    bench, calibrate, config, convert, cost, data, demo, eval, lab, reconstruct, reproduce, sample, train, weights,
+    bench, calibrate, config, convert, cost, data, demo, eval, lab, reconstruct, reproduce, sample, task, train,
+    weights,
 };
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -47,6 +48,18 @@ pub enum Command {
     Train(train::TrainArgs),
     /// Make images with a trained network
     Sample(sample::SampleArgs),
+    /// Make pictures larger with a network trained for super-resolution
+    Sr(task::SrArgs),
+    /// Fill holes in pictures with a network trained for inpainting
+    Inpaint(task::InpaintArgs),
+    /// Find what catches the eye with a network trained for saliency
+    Saliency(task::MapArgs),
+    /// Find edges with a network trained for them
+    Edge(task::MapArgs),
+    /// Estimate depth with a network trained for it
+    Depth(task::PlainArgs),
+    /// Make photographs from sketches with a network trained for it
+    Sketch(task::PlainArgs),
     /// Measure how the two heads of a trained network are best blended
     Calibrate(calibrate::CalibrateArgs),
     /// See what a trained autoencoder keeps of images

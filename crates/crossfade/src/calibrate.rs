@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::latent::{Batches, Latent};
 use crate::nn::Denoiser;
 use crate::sample::Predict;
+use crate::task::TaskConfig;
 use crate::train::prepare;
 use crossfade_math::{Field, Process};
 use std::sync::Arc;
@@ -65,7 +66,7 @@ pub fn calibrate(
     // Another seed than training's: other noise and times, and with it held-out samples.
     let config = RunConfig { seed: config.seed ^ 0x5EED_CA11, ..config.clone() };
     let loading = LoaderConfig { batch: 1, seed: config.seed, flip: false, threads: 1, cache: false };
-    let mut batches = Batches::start(set, loading, 0, latent, None, &mut |_, _| ())?;
+    let mut batches = Batches::start(set, TaskConfig::default(), loading, 0, latent, None, &mut |_, _| ())?;
     let mut calibration = Calibration::new(bins);
     let wide = |x: Images| to_host(x.0).into_iter().map(f64::from).collect::<Vec<_>>();
     for done in 0..images {

@@ -8,10 +8,9 @@ use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::latent::{FIRST_STAGE, SCALE_FACTOR};
 use crate::nn::weights::apply;
-use crate::nn::{AutoencoderConfig, Denoiser};
+use crate::nn::{AutoencoderConfig, CondUNet, Denoiser};
 use crate::tensorfile::{HostTensor, TensorFile, TensorMap};
-use crate::train::RunDir;
-use crossfade_math::AttenuationFn;
+use crate::train::{Learner, RunDir};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -150,15 +149,33 @@ impl Checkpoint {
 
     /// The network with the chosen weights, ready to sample. A converted file holds one copy of the weights, without prefix.
     pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
+        if self.config.condition.is_some() {
+            let (path, task) = (self.path.display(), &self.config.task);
+            let problem =
+                format!("{path} was trained for the task {}; use `crossfade {}`", task.task().name(), task.verb());
+            return Err(Error::request(problem));
+        }
+        self.network(weights, device)
+    }
+
+    /// As [`Checkpoint::denoiser`] for a network with a condition.
+    pub fn conditional(&self, weights: Weights, device: &Device) -> Result<Denoiser<CondUNet>> {
+        if self.config.condition.is_none() {
+            let problem = format!("{} has no condition; use `crossfade sample`", self.path.display());
+            return Err(Error::request(problem));
+        }
+        self.network(weights, device)
+    }
+
+    fn network<N: Learner>(&self, weights: Weights, device: &Device) -> Result<Denoiser<N>> {
         let names = self.file.shapes();
         let trained = names.iter().any(|(name, _)| name.starts_with("model."));
         let prefix = if trained { weights.prefix() } else { "" };
         let chosen = self.file.read_wanted(&|name| name.starts_with(prefix))?;
         let named = |(name, shape, values): HostTensor| (name[prefix.len()..].to_string(), (shape, values));
         let chosen = RefCell::new(chosen.into_iter().map(named).collect::<TensorMap>());
-        let unet = self.config.network.lazy(self.config.process.attenuation.parts(), device);
         let take = |name: &str| chosen.borrow_mut().remove(name);
-        let unet = apply(unet, &take).map_err(|e| Error::file(&self.path, e.to_string()))?;
+        let unet = apply(N::lazy(&self.config, device), &take).map_err(|e| Error::file(&self.path, e.to_string()))?;
         Ok(Denoiser { unet, process: self.config.process, precond: self.config.precond })
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::bench::peak_rss_mb;
 use crate::config::{RunConfig, SampleConfig};
 use crate::engine::{Device, to_host};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::generate::{Start, sample_batch};
 use crate::nn::config::{BlockPlan, Resample};
 use crate::nn::{Decoders, Denoiser, UNetConfig};
@@ -122,6 +122,10 @@ pub struct Speed {
 impl Cost {
     /// What can be counted without running the network.
     pub fn count(config: &RunConfig) -> Result<Self> {
+        if config.condition.is_some() {
+            let problem = "only unconditional networks can be counted; `config show` prints the parameters of others";
+            return Err(Error::request(problem));
+        }
         let macs = Macs::of(&config.network, config.phi_parts());
         let evaluations = evaluations(&config.sample, config.process)?;
         Ok(Self {

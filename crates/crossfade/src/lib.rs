@@ -6,6 +6,7 @@
 
 pub use crossfade_math as math;
 
+pub mod apply;
 pub mod augment;
 pub mod bench;
 pub mod calibrate;
@@ -25,7 +26,9 @@ pub mod nn;
 pub mod plot;
 pub mod rng;
 pub mod sample;
+pub mod task;
 pub mod tensorfile;
+pub mod tile;
 pub mod train;
 
 pub use error::{Error, Result};

@@ -9,6 +9,7 @@ use crossfade::latent::{AutoencoderCheckpoint, Batches, Latent, Originals, recon
 use crossfade::loss::AutoencoderLoss;
 use crossfade::nn::weights::gradients;
 use crossfade::nn::{AutoencoderConfig, PatchGan, UNetConfig};
+use crossfade::task::TaskConfig;
 use crossfade::train::{AutoencoderReport, Event, RunDir, train, train_autoencoder};
 use std::path::Path;
 use std::sync::Arc;
@@ -146,8 +147,9 @@ fn latents_from_disk_are_those_made_on_the_fly() {
     };
     let loading = |batch| LoaderConfig { batch, seed: 9, flip: true, threads: 1, cache: false };
     let cache = dir.path().join("below/latents.safetensors");
-    let start =
-        |set, batch, cache: Option<&Path>| Batches::start(set, loading(batch), 7, Some(&latent), cache, &mut |_, _| ());
+    let start = |set, batch, cache: Option<&Path>| {
+        Batches::start(set, TaskConfig::default(), loading(batch), 7, Some(&latent), cache, &mut |_, _| ())
+    };
     let mut live = start(set(2), 5, None).unwrap();
     let mut made = start(set(2), 5, Some(&cache)).unwrap();
     let mut read = start(set(2), 10, Some(&cache)).unwrap();

@@ -12,6 +12,7 @@ pub mod lab;
 pub mod reconstruct;
 pub mod reproduce;
 pub mod sample;
+pub mod task;
 pub mod train;
 pub mod weights;
 
@@ -26,6 +27,12 @@ pub fn run(cli: Cli, began: Instant) -> Result<()> {
     match cli.command {
         Command::Train(args) => train::run(&args, &context),
         Command::Sample(args) => sample::run(&args, &context),
+        Command::Sr(args) => task::sr(&args, &context),
+        Command::Inpaint(args) => task::inpaint(&args, &context),
+        Command::Saliency(args) => task::map(&args, "saliency", &context),
+        Command::Edge(args) => task::map(&args, "edges", &context),
+        Command::Depth(args) => task::plain(&args, "depth", &context),
+        Command::Sketch(args) => task::plain(&args, "sketch", &context),
         Command::Calibrate(args) => calibrate::run(&args, &context),
         Command::Reconstruct(args) => reconstruct::run(&args, &context),
         Command::Reproduce(args) => reproduce::run(&args, &context),

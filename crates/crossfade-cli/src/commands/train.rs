@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::config::{RunConfig, is_autoencoder, read_text};
-use crossfade::latent::{Latent, image_size};
+use crossfade::latent::Latent;
 use crossfade::train::{RunDir, Summary, train};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
   crossfade train configs/cifar10-small.toml --data-root /data --out runs/cifar --dry-run
   crossfade train configs/ae-faces.toml --data-root /data --out runs/ae-faces
   crossfade train configs/latent-faces.toml --data-root /data --out runs/latent-faces
+  crossfade train configs/sr-small.toml --data-root /data --out runs/sr
 
 A configuration with an [autoencoder] section trains an autoencoder, one with a [latent] section a
 network on its latents.
@@ -73,7 +74,11 @@ pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
     let Some(out) = &args.out else { return Err(Error::request("--out DIR is needed").into()) };
     let stop = stop_on_interrupt()?;
     let summary = fit(&config, out, args.resume, &stop, context)?;
-    finish(&summary, &format!("crossfade sample {} --out pictures", out.display()), context)
+    let next = match config.task.verb() {
+        "sample" => format!("crossfade sample {} --out pictures", out.display()),
+        verb => format!("crossfade {verb} IN OUT --checkpoint {}", out.display()),
+    };
+    finish(&summary, &next, context)
 }
 
 /// A flag that Ctrl-C sets.
@@ -115,9 +120,8 @@ pub fn fit(config: &RunConfig, out: &Path, resume: bool, stop: &AtomicBool, cont
 
 fn dry_run(config: &RunConfig, context: &Context) -> Result<()> {
     let latent = config.latent.as_ref().map(|latent| Latent::open(latent, &context.device)).transpose()?;
-    latent.as_ref().map_or(Ok(()), |latent| latent.must_fit(config.network.channels))?;
-    let (side, channels) = image_size(config, latent.as_ref());
-    let data = config.data.open(side, channels).context("opening the images")?;
+    latent.as_ref().map_or(Ok(()), |latent| latent.must_fit(config.channels()))?;
+    let data = crossfade::train::images(config, latent.as_ref()).context("opening the images")?;
     let sizes = config.sizes();
     let text = format!("{}\n{}# images: {}\n", config.to_toml()?, describe(&sizes), data.describe());
     let images = json!({ "set": data.describe(), "count": data.len() });

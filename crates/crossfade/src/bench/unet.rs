@@ -87,7 +87,7 @@ fn images(config: &RunConfig, batch: usize) -> Batch {
     let shape = [batch, c, side, side];
     let mut pixels = vec![0.0; shape.iter().product()];
     Stream::new(0, 0, 0, Purpose::Procedural).fill_normal(&mut pixels);
-    Batch { counters: (0..batch as u64).collect(), indices: vec![0; batch], shape, pixels }
+    Batch { counters: (0..batch as u64).collect(), indices: vec![0; batch], shape, pixels, condition: None }
 }
 
 /// A network without anything that only training needs.
@@ -122,7 +122,7 @@ fn training<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Task
     let (mut state, data) = (TrainState::new(config, device), images(config, batch));
     Box::new(move || {
         let key = DropoutKey { seed: 0, step: state.step, samples: data.counters.clone() };
-        let Prepared { noised, labels } = prepare(data.clone(), config, device);
+        let Prepared { noised, labels, .. } = prepare(data.clone(), config, device);
         let loss = config.loss.loss(&state.net, &noised, labels, Some(&key), None).total;
         let grads = GradientsParams::from_grads(loss.backward(), &state.net.unet);
         let grads = Gradients::new(grads, &state.net.unet);

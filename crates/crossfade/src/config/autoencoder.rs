@@ -1,7 +1,7 @@
 //! The configuration of an autoencoder's training: a file with an `[autoencoder]` section.
 use super::read::Problem;
 use super::validate::Checks;
-use super::{Checked, OptimConfig, TrainConfig, data_path, override_as, parse_as, read_text, unwritable};
+use super::{Checked, OptimConfig, TrainConfig, override_as, parse_as, read_text, unwritable};
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
 use crate::loss::AutoencoderLoss;
@@ -63,7 +63,7 @@ impl AutoencoderRun {
 
     /// The configuration with a relative path of images taken as one below `root`.
     pub fn with_data_root(mut self, root: &Path) -> Self {
-        if let Some(path) = data_path(&mut self.data) {
+        for (_, path) in self.data.paths_mut() {
             *path = root.join(&*path);
         }
         self

@@ -9,38 +9,47 @@ mod resume;
 mod sections;
 mod sizes;
 mod suggest;
+mod tasks;
 mod validate;
+mod written;
 
 pub use autoencoder::{AutoencoderRun, is_autoencoder};
-pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
+pub use sections::{Baseline, LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::Sizes;
 
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
 use crate::loss::Objective;
-use crate::nn::UNetConfig;
+use crate::nn::{CondUNetConfig, UNetConfig};
+use crate::task::TaskConfig;
 use crossfade_math::{AttenuationFn, EmaSchedule, LrSchedule, Precond, Process};
 use read::Problem;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Longest configuration that is read.
 const MAX_BYTES: u64 = 256 << 10;
 
 /// Every option of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
     /// Seed of the weights, the order of the images, the noise and the samples.
     pub seed: u64,
+    /// What is made, from what.
+    pub task: TaskConfig,
     /// How images fade and noise rises.
     pub process: Process,
+    /// Another process in place of that one, for comparison.
+    pub baseline: Option<Baseline>,
     /// The scalings around the network.
     pub precond: Precond,
-    /// The network.
+    /// The network of unconditional generation.
     pub network: UNetConfig,
+    /// The network of every other task, in place of that one.
+    pub condition: Option<CondUNetConfig>,
     /// The images.
     pub data: DataConfig,
     /// What is minimised.
@@ -52,7 +61,6 @@ pub struct RunConfig {
     /// How images are made.
     pub sample: SampleConfig,
     /// The autoencoder in whose latent space all of this happens; none for pixels.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub latent: Option<LatentConfig>,
 }
 
@@ -60,9 +68,12 @@ impl Default for RunConfig {
     fn default() -> Self {
         Self {
             seed: 0,
+            task: TaskConfig::default(),
             process: Process::default(),
+            baseline: None,
             precond: Precond::default(),
             network: UNetConfig::default(),
+            condition: None,
             data: DataConfig::Procedural { seed: 0, len: 50_000 },
             loss: Objective::default(),
             optim: OptimConfig::default(),
@@ -105,10 +116,15 @@ impl RunConfig {
 
     /// The configuration with a relative path of images taken as one below `root`.
     pub fn with_data_root(mut self, root: &Path) -> Self {
-        if let Some(path) = data_path(&mut self.data) {
+        for (_, path) in self.data.paths_mut() {
             *path = root.join(&*path);
         }
         self
+    }
+
+    /// Channels of x_t: of the images, or of their latents.
+    pub fn channels(&self) -> usize {
+        self.condition.as_ref().map_or(self.network.channels, |network| network.channels)
     }
 
     /// How many parts phi has; the phi head has this many times the image's channels.
@@ -174,17 +190,6 @@ fn override_as<T: Checked, S: AsRef<str>>(config: T, sets: &[S]) -> Result<T> {
     problems.extend(config.problems(&problems));
     lines.extend(problems.iter().map(|p| overrides::locate(&applied, p)));
     finish(config, lines)
-}
-
-/// Where the images lie, if they lie anywhere.
-fn data_path(data: &mut DataConfig) -> Option<&mut PathBuf> {
-    match data {
-        DataConfig::Procedural { .. } => None,
-        DataConfig::Cifar10 { path, .. }
-        | DataConfig::Idx { path }
-        | DataConfig::Folder { path, .. }
-        | DataConfig::Zip { path, .. } => Some(path),
-    }
 }
 
 fn unwritable(error: toml::ser::Error) -> Error {

@@ -15,6 +15,9 @@ impl RunConfig {
             if let Some(latent) = &mut config.latent {
                 (latent.autoencoder, latent.cache) = (PathBuf::new(), None);
             }
+            if let Some(network) = &mut config.condition {
+                network.encoder_weights = None;
+            }
             config.to_toml()
         };
         must_equal(&neutral(self)?, &neutral(wanted)?)

@@ -1,7 +1,7 @@
 //! The sections that no other module owns.
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
-use crossfade_math::{Blend, EmaSchedule, Grid, LrSchedule};
+use crossfade_math::{Blend, Ddpm, EmaSchedule, Grid, LrSchedule};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -134,6 +134,14 @@ pub struct LatentConfig {
     /// A file for the encoded images, made at the first start; without it images are encoded whenever they are needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<PathBuf>,
+}
+
+/// A process to compare with; the `[baseline]` section.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Baseline {
+    /// DDPM: eps is predicted, by the mean of both decoders if there are two; sampled by ancestral steps.
+    Ddpm(Ddpm),
 }
 
 /// How images are made; the command line can override it.

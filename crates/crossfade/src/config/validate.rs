@@ -55,14 +55,11 @@ impl Checks {
 
     /// The `[data]` section.
     pub fn data(&mut self, data: &DataConfig) {
-        match data {
-            DataConfig::Procedural { len, .. } => self.at_least_one(*len as u64, "data.len"),
-            DataConfig::Cifar10 { path, .. }
-            | DataConfig::Idx { path }
-            | DataConfig::Folder { path, .. }
-            | DataConfig::Zip { path, .. } => {
-                self.require(!path.as_os_str().is_empty(), &["data.path"], "must not be empty");
-            }
+        if let DataConfig::Procedural { len, .. } = data {
+            self.at_least_one(*len as u64, "data.len");
+        }
+        for (key, path) in data.clone().paths_mut() {
+            self.require(!path.as_os_str().is_empty(), &[&format!("data.{key}")], "must not be empty");
         }
     }
 
@@ -100,8 +97,11 @@ impl RunConfig {
     pub(super) fn semantic_problems(&self, earlier: &[Problem]) -> Vec<Problem> {
         let mut checks = Checks::after(earlier);
         self.check_process(&mut checks);
-        self.check_network(&mut checks);
-        self.check_data(&mut checks);
+        self.check_task(&mut checks);
+        if self.condition.is_none() {
+            self.check_network(&mut checks);
+        }
+        checks.data(&self.data);
         checks.optim(&self.optim);
         self.check_train(&mut checks);
         self.check_sample(&mut checks);
@@ -121,6 +121,8 @@ impl RunConfig {
 
     fn check_network(&self, checks: &mut Checks) {
         let n = &self.network;
+        let fits = matches!(n.channels, 1 | 3) || self.latent.is_some();
+        checks.require(fits, &["network.channels"], format!("images have 1 or 3 channels, not {}", n.channels));
         let single = n.decoders == Decoders::One && self.process.attenuation != Attenuation::Constant;
         checks.require(
             !single,
@@ -155,13 +157,6 @@ impl RunConfig {
                 None => checks.require(false, &["network.width", "network.mult", "network.blocks"], problem),
             }
         }
-    }
-
-    fn check_data(&self, checks: &mut Checks) {
-        let c = self.network.channels;
-        let fits = matches!(c, 1 | 3) || self.latent.is_some();
-        checks.require(fits, &["network.channels"], format!("images have 1 or 3 channels, not {c}"));
-        checks.data(&self.data);
     }
 
     fn check_latent(&self, checks: &mut Checks) {

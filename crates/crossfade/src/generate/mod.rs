@@ -1,8 +1,10 @@
 //! Pictures from a network: image k is a pure function of (weights, settings, seed, k).
 mod job;
+mod maker;
 mod recipe;
 
 pub use job::{Job, JobReport, Shard, run};
+pub use maker::Maker;
 pub use recipe::{Recipe, Reproduced, reproduce};
 
 use crate::config::SampleConfig;

@@ -91,7 +91,7 @@ impl Latent {
             return Ok(());
         }
         Err(Error::request(format!(
-            "network.channels is {channels}, but the autoencoder's latents have {} channels",
+            "the network has {channels} channels, but the autoencoder's latents have {}",
             self.latent_channels()
         )))
     }

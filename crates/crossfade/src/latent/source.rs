@@ -4,6 +4,7 @@ use crate::data::loader::{Loader, LoaderConfig, Order, flipped};
 use crate::data::{Batch, Dataset};
 use crate::engine::{Tensor, from_vec, to_host};
 use crate::error::Result;
+use crate::task::TaskConfig;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ impl Batches {
     /// Starts with the sample at `first`; with a `latent` its latents, from the file `cache` if there is one.
     pub fn start(
         set: Arc<dyn Dataset>,
+        task: TaskConfig,
         loading: LoaderConfig,
         first: u64,
         latent: Option<&Latent>,
@@ -37,10 +39,10 @@ impl Batches {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self> {
         Ok(match (latent.cloned(), cache) {
-            (None, _) => Self::Pixels(Loader::start(set, loading, first)?),
+            (None, _) => Self::Pixels(Loader::pairs(set, task, loading, first)?),
             (Some(latent), None) => {
                 let seed = loading.seed;
-                Self::Encoded(Loader::start(set, loading, first)?, Box::new(latent), seed)
+                Self::Encoded(Loader::pairs(set, task, loading, first)?, Box::new(latent), seed)
             }
             (Some(latent), Some(path)) => {
                 let cache = LatentCache::open(path, &*set, &latent, loading.flip, progress)?;
@@ -58,7 +60,8 @@ impl Batches {
                 let batch = loader.next_batch()?;
                 let images = from_vec(batch.pixels, batch.shape, &latent.device);
                 let z = latent.encode(images, *seed, &batch.counters);
-                Ok(with_latents(z, batch.counters, batch.indices))
+                let condition = batch.condition;
+                Ok(Batch { condition, ..with_latents(z, batch.counters, batch.indices) })
             }
             Self::Cached(cached) => cached.next_batch(),
         }
@@ -66,7 +69,7 @@ impl Batches {
 }
 
 fn with_latents(z: Tensor<4>, counters: Vec<u64>, indices: Vec<usize>) -> Batch {
-    Batch { counters, indices, shape: z.dims(), pixels: to_host(z) }
+    Batch { counters, indices, shape: z.dims(), pixels: to_host(z), condition: None }
 }
 
 impl Cached {

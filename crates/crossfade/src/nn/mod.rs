@@ -6,6 +6,7 @@ pub mod attention;
 pub mod autoencoder;
 pub mod batch_norm;
 pub mod block;
+pub mod condition;
 pub mod config;
 pub mod denoiser;
 pub mod dropout;
@@ -20,6 +21,7 @@ pub mod unet;
 pub mod weights;
 
 pub use autoencoder::{Autoencoder, AutoencoderConfig, Posterior};
+pub use condition::{CondUNet, CondUNetConfig};
 pub use config::{Decoders, PRESETS, UNetConfig, preset};
 pub use denoiser::{Denoiser, Heads};
 pub use dropout::DropoutKey;

@@ -20,6 +20,16 @@ pub struct RawHeads {
     pub eps: Option<Tensor<4>>,
 }
 
+impl RawHeads {
+    /// The mean of both outputs: what a network with two decoders predicts where one thing is asked for.
+    pub fn mean(self) -> Tensor<4> {
+        match self.eps {
+            Some(eps) => (self.phi + eps) * 0.5,
+            None => self.phi,
+        }
+    }
+}
+
 /// The unconditional network. The names and the order of its fields are those of the reference.
 #[derive(Module, Debug)]
 pub struct UNet {

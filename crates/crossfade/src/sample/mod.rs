@@ -7,9 +7,12 @@ mod ab2;
 mod alg2;
 mod data2m;
 mod ddim;
+mod ddpm;
 mod midpoint;
 mod predictor_corrector;
 mod reference_heun;
+
+pub use ddpm::ancestral;
 
 use crate::error::{Error, Result};
 use crossfade_math::{Blend, Estimate, Field, Process};

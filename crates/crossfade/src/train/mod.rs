@@ -1,26 +1,31 @@
 //! Training (Alg. 1): the loop, readable top to bottom.
 mod autoencoder;
 mod batch;
+mod learner;
 mod log;
+mod sheet;
 mod start;
 mod state;
 mod trained;
 
 pub use autoencoder::{AutoencoderReport, Event, train_autoencoder};
 pub use batch::{Prepared, prepare};
+pub use learner::Learner;
 pub use state::{Gradients, TrainState};
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
 use crate::data::loader::{Loader, LoaderConfig};
-use crate::data::{Dataset, contact_sheet, write_atomic};
+use crate::data::{Dataset, write_atomic};
 use crate::engine::{Device, from_vec};
 use crate::error::{Error, Result};
-use crate::generate::{Start, decoded, sample_batch};
 use crate::latent::{Batches, Latent, image_size};
-use crate::nn::DropoutKey;
+use crate::nn::condition::Statistics;
+use crate::nn::{CondUNet, DropoutKey, UNet};
 use burn::optim::GradientsParams;
+use learner::loss as loss_of;
 use log::Log;
+use sheet::Sheet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,10 +91,23 @@ pub fn train(
     stop: &AtomicBool,
     report: &mut dyn FnMut(&StepReport),
 ) -> Result<Summary> {
-    let (mut state, passed_over) = start(config, dir, device, resume)?;
+    match config.condition {
+        None => fit::<UNet>(config, dir, device, resume, stop, report),
+        Some(_) => fit::<CondUNet>(config, dir, device, resume, stop, report),
+    }
+}
+
+fn fit<N: Learner + Sheet>(
+    config: &RunConfig,
+    dir: &RunDir,
+    device: &Device,
+    resume: bool,
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(&StepReport),
+) -> Result<Summary> {
+    let (mut state, passed_over) = start::<N>(config, dir, device, resume)?;
     let (plan, per_step) = (&config.train, (config.train.batch * config.train.accumulate) as u64);
-    let (side, channels) = image_size(config, state.latent.as_ref());
-    let dataset: Arc<dyn Dataset> = Arc::from(config.data.open(side, channels)?);
+    let dataset: Arc<dyn Dataset> = Arc::from(images(config, state.latent.as_ref())?);
     let loading = LoaderConfig {
         batch: plan.batch,
         seed: config.seed,
@@ -101,24 +119,26 @@ pub fn train(
         && let Some(latent) = &mut state.latent
         && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
     {
-        let first = Loader::start(Arc::clone(&dataset), loading.clone(), 0)?.next_batch()?;
+        let first = Loader::pairs(Arc::clone(&dataset), config.task.clone(), loading.clone(), 0)?.next_batch()?;
         latent.measure(from_vec(first.pixels, first.shape, device), config.seed, &first.counters)?;
     }
     let cache = config.latent.as_ref().and_then(|l| l.cache.as_deref());
     let first = state.step * per_step;
-    let mut loader = Batches::start(dataset, loading, first, state.latent.as_ref(), cache, &mut |_, _| ())?;
+    let task = config.task.clone();
+    let mut loader =
+        Batches::start(Arc::clone(&dataset), task, loading, first, state.latent.as_ref(), cache, &mut |_, _| ())?;
     let mut log = Log::open(&dir.log(), state.step)?;
     let mut saved = None;
     while state.step < plan.steps && !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
         let (mut loss, mut grads) = (0.0, None::<Gradients>);
-        let mut samples = vec![];
+        let (mut samples, seen) = (vec![], Statistics::default());
         for _ in 0..plan.accumulate {
             let batch = loader.next_batch()?;
             samples.extend(batch.counters.iter().copied());
             let key = DropoutKey { seed: config.seed, step: state.step, samples: batch.counters.clone() };
-            let Prepared { noised, labels } = prepare(batch, config, device);
-            let value = config.loss.loss(&state.net, &noised, labels, Some(&key), None).total / plan.accumulate as f32;
+            let prepared = prepare(batch, config, device);
+            let value = loss_of(&state.net, config, &prepared, &key, &seen, None) / plan.accumulate as f32;
             loss += f64::from(value.clone().into_scalar::<f32>());
             let found = Gradients::new(GradientsParams::from_grads(value.backward(), &state.net.unet), &state.net.unet);
             match &mut grads {
@@ -132,6 +152,7 @@ pub fn train(
             return Err(diverged(&state, &grads, loss, &samples));
         }
         let lr = config.lr_schedule().at(state.step);
+        state.net.unet = seen.into_module(state.net.unet);
         state.update(&grads, norm, config);
         let seconds = began.elapsed().as_secs_f64();
         let done =
@@ -142,7 +163,7 @@ pub fn train(
             log.write(&done)?;
         }
         if due(plan.sample_every) {
-            sample_sheet(&state, config, dir, device)?;
+            sample_sheet(&state, config, &*dataset, dir, device)?;
         }
         if due(plan.checkpoint_every) {
             saved = Some(save(&state, config, dir)?);
@@ -157,12 +178,17 @@ pub fn train(
 }
 
 /// A new state, or that of the newest checkpoint that can be read.
-fn start(config: &RunConfig, dir: &RunDir, device: &Device, resume: bool) -> Result<(TrainState, Vec<String>)> {
+fn start<N: Learner>(
+    config: &RunConfig,
+    dir: &RunDir,
+    device: &Device,
+    resume: bool,
+) -> Result<(TrainState<N>, Vec<String>)> {
     let fresh = || {
-        let mut state = TrainState::new(config, device);
+        let mut state = TrainState::with(N::begun(config, &device.clone().autodiff())?, config);
         if let Some(latent) = &config.latent {
             let latent = Latent::open(latent, device)?;
-            latent.must_fit(config.network.channels)?;
+            latent.must_fit(config.channels())?;
             state.latent = Some(latent);
         }
         Ok(state)
@@ -175,7 +201,34 @@ fn start(config: &RunConfig, dir: &RunDir, device: &Device, resume: bool) -> Res
     start::start(dir, &config.to_toml()?, resume, fresh, resumed)
 }
 
-fn save(state: &TrainState, config: &RunConfig, dir: &RunDir) -> Result<PathBuf> {
+/// The images that a run is made of: of one size, or as they are stored where a task cuts them.
+pub fn images(config: &RunConfig, latent: Option<&Latent>) -> Result<Box<dyn Dataset>> {
+    let Some([height, width]) = config.task.task().size() else {
+        let (side, channels) = image_size(config, latent);
+        return config.data.open(side, channels);
+    };
+    let set = config.data.source(height.max(width))?;
+    let (task, channels) = (config.task.task(), latent.map(Latent::image_channels));
+    if task.needs_labels() && !set.has_labels() {
+        let kinds = "pairs, duts, bsds, nyu-depth or sketchy-coco";
+        let problem = format!("the task {} needs images with maps; data.kind must be {kinds}", task.name());
+        return Err(Error::request(problem));
+    }
+    if let (Some(have), Some(want)) = (channels, task.target_channels())
+        && have != want
+    {
+        let problem = format!("the task {} makes {want} channels, the autoencoder is for {have}", task.name());
+        return Err(Error::request(problem));
+    }
+    let unit = latent.map_or(1, Latent::factor) * config.condition.as_ref().map_or(1, |c| c.unit());
+    if height % unit != 0 || width % unit != 0 {
+        let problem = format!("task.size must be a multiple of {unit} for this network, not {height}x{width}");
+        return Err(Error::request(problem));
+    }
+    Ok(set)
+}
+
+fn save<N: Learner>(state: &TrainState<N>, config: &RunConfig, dir: &RunDir) -> Result<PathBuf> {
     let path = dir.checkpoints().join(checkpoint::file_name(state.step));
     state.save(&path, config)?;
     checkpoint::prune(&dir.checkpoints(), config.train.keep)?;
@@ -183,20 +236,22 @@ fn save(state: &TrainState, config: &RunConfig, dir: &RunDir) -> Result<PathBuf>
 }
 
 /// A contact sheet of the averaged network's pictures, always of the same noise.
-fn sample_sheet(state: &TrainState, config: &RunConfig, dir: &RunDir, device: &Device) -> Result<()> {
+fn sample_sheet<N: Learner + Sheet>(
+    state: &TrainState<N>,
+    config: &RunConfig,
+    set: &dyn Dataset,
+    dir: &RunDir,
+    device: &Device,
+) -> Result<()> {
     let net = state.averaged(config, device)?;
-    let (c, side) = (config.network.channels, config.network.resolution);
-    let starts: Vec<_> = (0..16).map(Start::Index).collect();
-    let sampled = sample_batch(&net, &config.sample, [c, side, side], config.seed, &starts, device, &mut |_| ())?;
-    let images = decoded(state.latent.as_ref(), sampled.x0.0);
-    let sheet = contact_sheet(&images, 4, 2, (128 / images[0].width).max(1));
+    let sheet = N::sheet(net, config, state.latent.as_ref(), set, device)?;
     let folder = dir.samples();
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
     write_atomic(folder.join(format!("step-{:08}.png", state.step)), &sheet.encode_png(&[])?)
 }
 
 /// The error of a loss or gradient that is no number.
-fn diverged(state: &TrainState, grads: &Gradients, loss: f64, samples: &[u64]) -> Error {
+fn diverged<N: Learner>(state: &TrainState<N>, grads: &Gradients, loss: f64, samples: &[u64]) -> Error {
     let bad = state.not_finite(grads);
     let first: Vec<_> = bad.iter().take(3).map(String::as_str).collect();
     Error::Run(format!(

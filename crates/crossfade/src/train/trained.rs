@@ -35,7 +35,7 @@ impl<M: Module> Trained<M> {
     /// One step of AdamW and of the moving average.
     pub fn update(&mut self, grads: &Gradients, hyper: AdamW, action: EmaAction) {
         let Self { net, ema, m, v, .. } = self;
-        let mut update = Update { at: 0, grads, hyper, action, ema, m, v };
+        let mut update = Update { at: 0, grads, hyper, action, trained: &[], ema, m, v };
         *net = net.clone().map(&mut update);
     }
 

@@ -155,9 +155,6 @@ pub fn check_loss(case: &Case) -> Vec<String> {
 
 /// Cases of kind `functions` that are ours.
 pub fn check_functions(case: &Case) -> Vec<String> {
-    if !case.json["hinge_d_loss"].is_object() {
-        return vec![];
-    }
     let device = Device::flex();
     let mut failures = vec![];
     let logits = |name: &str| {
@@ -178,8 +175,4 @@ pub fn check_functions(case: &Case) -> Vec<String> {
         failures.extend(compare::output(case, &format!("std{suffix}"), &to_host(posterior.std()), false));
     }
     failures
-}
-
-pub fn skips_functions(case: &Case) -> Vec<String> {
-    if case.json["hinge_d_loss"].is_object() { vec![] } else { vec!["all of it".into()] }
 }

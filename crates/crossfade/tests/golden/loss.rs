@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::case::Case;
 use crate::compare::{self, l2};
+use crate::edge;
 use crate::formula::Rule;
 use crate::nets;
 
@@ -22,7 +23,8 @@ fn implemented(case: &Case) -> bool {
 }
 
 pub fn skips(case: &Case) -> Vec<String> {
-    if implemented(case) { vec![] } else { vec![format!("network {}", nets::module(case))] }
+    let checked = implemented(case) || edge::is_edge(case);
+    if checked { vec![] } else { vec![format!("network {}", nets::module(case))] }
 }
 
 fn process(case: &Case) -> Process {
@@ -98,6 +100,9 @@ fn injected(case: &Case, net: &Denoiser, batch: &Noised) -> Tensor<1> {
 }
 
 pub fn check(case: &Case) -> Vec<String> {
+    if edge::is_edge(case) {
+        return edge::loss(case);
+    }
     if !implemented(case) {
         return vec![];
     }

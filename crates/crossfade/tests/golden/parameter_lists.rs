@@ -1,8 +1,9 @@
 //! Names, shapes, order and number of the parameters of full-size networks.
 use crossfade::convert::{InferredUnet, Source, TensorF32, Weights, infer_unet};
 use crossfade::engine::Device;
+use crossfade::nn::condition::{condition_preset, is_statistic};
 use crossfade::nn::named::{is_buffer, shapes};
-use crossfade::nn::{AutoencoderConfig, PatchGan, UNetConfig, preset};
+use crossfade::nn::{AutoencoderConfig, CondUNetConfig, Decoders, PatchGan, UNetConfig, preset};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::Path;
@@ -21,6 +22,21 @@ const NETS: [(&str, &str, usize); 9] = [
     ("sd2_m128_celeba", "celeba-one-m128", 1),
     ("two_m128_celeba", "celeba-two-m128", 1),
 ];
+
+/// The reference's conditional network, and ours.
+fn conditional() -> [(&'static str, CondUNetConfig); 6] {
+    let preset = |name| condition_preset(name).unwrap();
+    let one = |name| CondUNetConfig { decoders: Decoders::One, ..preset(name) };
+    [
+        ("cond_two_d96_inpainting", preset("inpainting")),
+        ("cond_two_d128_sr", preset("super-resolution")),
+        ("cond_two_d128_1ch", preset("saliency-pixels")),
+        ("cond_sd_d96", one("inpainting")),
+        ("cond_sd_d128", one("saliency")),
+        // Its constructor freezes the encoder where the configuration does not say otherwise.
+        ("diffusion_edge_d128", CondUNetConfig { freeze_encoder: true, ..preset("diffusion-edge") }),
+    ]
+}
 
 /// The autoencoders with their discriminators: channels, levels and latent channels.
 const AUTOENCODERS: [(&str, usize, &[usize], usize); 3] =
@@ -44,13 +60,22 @@ pub fn check(case: &Case) -> Vec<String> {
     });
     let discriminators = DISCRIMINATORS.iter().map(|(name, channels)| (*name, listed(&discriminator(*channels, ""))));
     let mut failures = Vec::new();
-    for (name, got) in unets.chain(autoencoders).chain(discriminators) {
-        let Some(want) = nets.get(name) else { continue };
-        for (key, got) in got {
+    let mut compare = |name: &str, want: &serde_json::Value, facts: &[(&str, String)]| {
+        for (key, got) in facts {
             let expected = want[key].as_str().map_or_else(|| want[key].to_string(), str::to_owned);
-            if got != expected {
+            if *got != expected {
                 failures.push(format!("{name}: {key} is {got}, expected {expected}"));
             }
+        }
+    };
+    for (name, got) in unets.chain(autoencoders).chain(discriminators) {
+        if let Some(want) = nets.get(name) {
+            compare(name, want, &got);
+        }
+    }
+    for (name, config) in conditional() {
+        if let Some(want) = nets.get(name) {
+            compare(name, want, &conditional_facts(&config));
         }
     }
     failures.extend(inference(case));
@@ -94,6 +119,7 @@ pub fn skips(case: &Case) -> Vec<String> {
     let ours = |name: &String| {
         NETS.iter().any(|(known, ..)| known == name)
             || AUTOENCODERS.iter().any(|(known, ..)| known == name)
+            || conditional().iter().any(|(known, _)| known == name)
             || DISCRIMINATORS.iter().any(|(known, _)| known == name)
     };
     nets.filter(|name| !ours(name)).cloned().collect()
@@ -158,6 +184,37 @@ fn facts(config: &UNetConfig, parts: usize) -> [(&'static str, String); 6] {
         ("entries", (parameters.len() + buffers.len()).to_string()),
         ("param_entries", parameters.len().to_string()),
         ("sha256", listing(&state)),
+        ("params_sha256", listing(&parameters)),
+        ("order_sha256", sha256(&order)),
+    ]
+}
+
+fn conditional_facts(config: &CondUNetConfig) -> [(&'static str, String); 7] {
+    let state = config.state_shapes(1);
+    let buffers = config.ignored_buffers();
+    // The state dict: integer buffers follow the last float of their layer.
+    let mut whole = Vec::new();
+    for entry in &state {
+        whole.push(entry.clone());
+        let buffer =
+            entry.0.replace("position_bias_table", "position_index").replace("running_var", "num_batches_tracked");
+        whole.extend(buffers.iter().filter(|(name, _)| *name == buffer).cloned());
+    }
+    let order: String = whole.iter().map(|(name, _)| format!("{name}\n")).collect();
+    let parameters: Vec<_> = state.into_iter().filter(|(name, _)| !is_statistic(name)).collect();
+    let size = |shape: &[usize]| shape.iter().product::<usize>();
+    // An encoder's classifier could be trained, but nothing depends on it.
+    let classifier = |name: &str| {
+        !config.freeze_encoder
+            && ["norm.", "head."].iter().any(|part| name.starts_with(&format!("init_conv_mask.{part}")))
+    };
+    let trained = parameters.iter().filter(|(name, _)| config.is_trained(name) || classifier(name));
+    [
+        ("param_count", config.parameter_count(1).to_string()),
+        ("trainable_param_count", trained.map(|(_, shape)| size(shape)).sum::<usize>().to_string()),
+        ("entries", whole.len().to_string()),
+        ("param_entries", parameters.len().to_string()),
+        ("sha256", listing(&whole)),
         ("params_sha256", listing(&parameters)),
         ("order_sha256", sha256(&order)),
     ]
