@@ -168,10 +168,10 @@ impl Checkpoint {
     }
 
     fn network<N: Learner>(&self, weights: Weights, device: &Device) -> Result<Denoiser<N>> {
-        let names = self.file.shapes();
+        let names = self.opened.file.shapes();
         let trained = names.iter().any(|(name, _)| name.starts_with("model."));
         let prefix = if trained { weights.prefix() } else { "" };
-        let chosen = self.file.read_wanted(&|name| name.starts_with(prefix))?;
+        let chosen = self.opened.file.read_wanted(&|name| name.starts_with(prefix))?;
         let named = |(name, shape, values): HostTensor| (name[prefix.len()..].to_string(), (shape, values));
         let chosen = RefCell::new(chosen.into_iter().map(named).collect::<TensorMap>());
         let take = |name: &str| chosen.borrow_mut().remove(name);
