@@ -1,4 +1,4 @@
-//! Saliency and edge metrics against numpy, scipy and scikit-image (`tools/metrics_maps.py`), and against the numbers
+//! Saliency, edge and region metrics against numpy, scipy and scikit-image (`tools/metrics_maps.py`), and against the numbers
 //! that the BSDS benchmark and saliency toolboxes stored.
 #![allow(clippy::unwrap_used)]
 use crossfade::data::Image;
@@ -9,6 +9,8 @@ use crossfade::metrics::edges::summary::summarise;
 use crossfade::metrics::edges::thin::thin;
 use crossfade::metrics::edges::{self, EdgesConfig, Protocol, counts::Counts};
 use crossfade::metrics::maps::{Map, Mask};
+use crossfade::metrics::regions::scores::{ImageScores, Scores as RegionScores, Truth, score};
+use crossfade::metrics::regions::{self, segmentation::Segmentation};
 use crossfade::metrics::saliency::{self, Normalise, SaliencyConfig, Scores, Size};
 use crossfade::rng::{Purpose, Stream};
 use serde_json::Value;
@@ -315,5 +317,81 @@ fn counts_of_hed_maps_equal_the_stored_ones() {
             let near = |a: u64, b: u64| a.abs_diff(b) as f64 <= 0.01 * b as f64;
             assert!(near(ours.cnt_r, theirs.cnt_r) && near(ours.cnt_p, theirs.cnt_p), "{name}: {ours:?} {theirs:?}");
         }
+    }
+}
+
+/// The region scores of one image from its text files, which have six digits a number.
+fn stored_scores(folder: &Path, name: &str) -> ImageScores {
+    let file = |k: u32| table(&folder.join(format!("{name}_ev{k}.txt")));
+    let scales = file(2).into_iter().zip(file(4)).map(|(a, b)| RegionScores {
+        cnt_r: a[1],
+        sum_r: a[2],
+        cnt_p: a[3],
+        sum_p: a[4],
+        rand_index: b[1],
+        variation: b[2],
+    });
+    ImageScores { scales: scales.collect(), best: file(3)[0][0] }
+}
+
+#[test]
+fn the_benchmarks_example_of_regions_is_reproduced() {
+    let Some(example) = data("bsds500/bench_example") else { return };
+    for (input, stored) in [("ucm2", vec!["test_1"]), ("segs", vec!["test_4", "test_5"])] {
+        let result = regions::evaluate(&example.join(input), &example.join("groundTruth"), 5, &mut |_, _| ()).unwrap();
+        let (ours, rounded) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        result.save(ours.path()).unwrap();
+        // The benchmark sums up what its text files of each image say, so that it loses digits: with the same loss every
+        // file is the same to the byte; without it the last digits differ.
+        let images: Vec<_> = result.names.iter().map(|name| stored_scores(ours.path(), name)).collect();
+        let summary = regions::summary::summarise(&result.thresholds, &images);
+        summary.save(rounded.path(), &[], &result.thresholds, &[]).unwrap();
+        let cover = ["eval_cover.txt", "eval_cover_th.txt", "eval_cover_img.txt"];
+        for file in cover.into_iter().chain(["eval_RI_VOI.txt", "eval_RI_VOI_thr.txt"]) {
+            for stored in stored.iter().map(|s| example.join(s).join(file)) {
+                let text = |path: &Path| fs::read_to_string(path).unwrap().replace('\r', "");
+                assert_eq!(text(&rounded.path().join(file)), text(&stored), "{}", stored.display());
+                let (ours, theirs) = (table(&ours.path().join(file)), table(&stored));
+                for (ours, theirs) in ours.iter().flatten().zip(theirs.iter().flatten()) {
+                    close(&format!("{}", stored.display()), *ours, *theirs, 3.1e-6);
+                }
+            }
+        }
+        close("covering OIS", result.report.get("covering OIS").unwrap(), 0.725074, 1e-6);
+    }
+}
+
+#[test]
+fn region_measures_equal_their_definitions() {
+    let (width, height) = (9, 7);
+    let n = width * height;
+    for case in 0..20 {
+        let mut random = Stream::new(11, case, 0, Purpose::Noise);
+        let mut draw = |labels: f64| -> Vec<u64> { (0..n).map(|_| (random.uniform() * labels) as u64).collect() };
+        let (ours, theirs) = (draw(6.0), draw(4.0));
+        let new = |labels: &[u64]| Segmentation::new(width, height, labels.iter().copied());
+        let scores = score([new(&ours)], &[Truth::new(new(&theirs))]).scales[0];
+
+        let pairs = (0..n).flat_map(|i| (0..i).map(move |j| (i, j)));
+        let alike = pairs.filter(|&(i, j)| (ours[i] == ours[j]) == (theirs[i] == theirs[j])).count();
+        close("Rand index", scores.rand_index, alike as f64 / (n * (n - 1) / 2) as f64, 1e-12);
+
+        // H(S | S') + H(S' | S), pixel by pixel.
+        let share = |i: usize, a: &[u64]| (0..n).filter(|&j| a[i] == a[j]).count() as f64;
+        let common = |i: usize| (0..n).filter(|&j| ours[i] == ours[j] && theirs[i] == theirs[j]).count() as f64;
+        let bits = |i: usize| (share(i, &ours) / common(i)).log2() + (share(i, &theirs) / common(i)).log2();
+        close("variation", scores.variation, (0..n).map(bits).sum::<f64>() / n as f64, 1e-12);
+
+        // Each pixel adds the best overlap of its region.
+        let overlap = |v: u64, u: u64| {
+            let count = |f: &dyn Fn(usize) -> bool| (0..n).filter(|&i| f(i)).count() as f64;
+            count(&|i| theirs[i] == v && ours[i] == u) / count(&|i| theirs[i] == v || ours[i] == u)
+        };
+        let covering = |i: usize| (0..6).map(|u| overlap(theirs[i], u)).fold(0.0, f64::max);
+        close("covering", scores.covering(), (0..n).map(covering).sum::<f64>() / n as f64, 1e-12);
+
+        let same = score([new(&ours)], &[Truth::new(new(&ours))]).scales[0];
+        assert_eq!((same.covering(), same.covered(), same.rand_index), (1.0, 1.0, 1.0));
+        assert!(same.variation < 1e-12);
     }
 }

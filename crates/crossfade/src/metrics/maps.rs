@@ -1,4 +1,4 @@
-//! What saliency and edges share: grey maps, masks, and the files of two folders that belong together.
+//! What saliency, edges and regions share: grey maps, masks, thresholds, and the files of two folders that belong together.
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,6 +54,22 @@ impl Mask {
     pub fn count(&self) -> usize {
         self.bits.iter().filter(|&&b| b).count()
     }
+}
+
+/// The thresholds k / (n + 1), with the rounding of MATLAB's `linspace`: 85 / 255 is less than the second of five.
+pub(super) fn levels(n: usize) -> Vec<f64> {
+    let first = 1.0 / (n + 1) as f64;
+    let last = 1.0 - first;
+    let inner = (0..n.saturating_sub(1)).map(|k| first + k as f64 * (last - first) / (n - 1) as f64);
+    inner.chain([last]).collect()
+}
+
+/// Refuses a number of thresholds that is none or too large.
+pub(super) fn check_thresholds(n: usize) -> Result<()> {
+    if !(1..=999).contains(&n) {
+        return Err(Error::request(format!("{n} thresholds: must be 1 to 999")));
+    }
+    Ok(())
 }
 
 /// Reads an image file.

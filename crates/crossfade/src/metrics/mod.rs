@@ -8,6 +8,7 @@ pub mod edges;
 pub mod features;
 pub mod maps;
 pub mod pairs;
+pub mod regions;
 pub mod saliency;
 pub mod statistics;
 

@@ -36,6 +36,16 @@ pub fn load_truth(path: &Path) -> Result<Vec<Mask>> {
     if !is_mat(path) {
         return Ok(vec![Map::of(&load_image(path)?).at_least(0.5)]);
     }
+    let mask =
+        |(height, width, values): Matrix| Mask { width, height, bits: values.iter().map(|&v| v != 0.0).collect() };
+    Ok(annotations(path, "Boundaries")?.into_iter().map(mask).collect())
+}
+
+/// Rows, columns and the values row by row.
+pub(in crate::metrics) type Matrix = (usize, usize, Vec<f64>);
+
+/// The matrix called `field` of each annotator, all of the same size: `groundTruth{i}.field` of a MATLAB file.
+pub(in crate::metrics) fn annotations(path: &Path, field: &str) -> Result<Vec<Matrix>> {
     let variables = read_mat(path)?;
     let cells = variables.iter().find_map(|(name, value)| match value {
         Value::Cell(cells) if name == "groundTruth" => Some(cells),
@@ -43,17 +53,18 @@ pub fn load_truth(path: &Path) -> Result<Vec<Mask>> {
     });
     let cells = cells.filter(|cells| !cells.is_empty());
     let cells = cells.ok_or_else(|| Error::file(path, "no cell array `groundTruth` with annotations in it"))?;
-    let mut masks: Vec<Mask> = Vec::new();
+    let mut matrices: Vec<Matrix> = Vec::new();
     for cell in cells {
-        let numbers = cell.field("Boundaries").and_then(Value::numbers);
-        let numbers = numbers.ok_or_else(|| Error::file(path, "`groundTruth` has a cell without `Boundaries`"))?;
-        let (height, width, values) = matrix(numbers, path)?;
-        if masks.first().is_some_and(|m| (m.width, m.height) != (width, height)) {
+        let numbers = cell.field(field).and_then(Value::numbers);
+        let numbers =
+            numbers.ok_or_else(|| Error::file(path, format!("`groundTruth` has a cell without `{field}`")))?;
+        let new = matrix(numbers, path)?;
+        if matrices.first().is_some_and(|m| (m.0, m.1) != (new.0, new.1)) {
             return Err(Error::file(path, "the annotations are of different sizes"));
         }
-        masks.push(Mask { width, height, bits: values.iter().map(|&v| v != 0.0).collect() });
+        matrices.push(new);
     }
-    Ok(masks)
+    Ok(matrices)
 }
 
 /// What was detected: an image, or a MATLAB file with `ucm2` (a contour map of double size) or `segs` (segmentations).
@@ -71,7 +82,7 @@ pub fn load_detection(path: &Path) -> Result<Detection> {
     Err(Error::file(path, "neither a matrix `ucm2` nor a cell array `segs` in it"))
 }
 
-fn matrix(numbers: &Numbers, path: &Path) -> Result<(usize, usize, Vec<f64>)> {
+pub(in crate::metrics) fn matrix(numbers: &Numbers, path: &Path) -> Result<Matrix> {
     let (height, width, values) = numbers.rows().ok_or_else(|| Error::file(path, "an array that is no matrix"))?;
     if values.is_empty() || values.len() > MAX_PIXELS {
         return Err(Error::file(path, format!("a matrix of {height}x{width}")));
@@ -82,8 +93,8 @@ fn matrix(numbers: &Numbers, path: &Path) -> Result<(usize, usize, Vec<f64>)> {
     Ok((height, width, values))
 }
 
-/// Rows and columns 3, 5, 7 … of a map that has the borders between pixels too: `ucm2(3:2:end, 3:2:end)`.
-fn contour_map(numbers: &Numbers, path: &Path) -> Result<Detection> {
+/// A contour map that has the borders between pixels too, and those around the image.
+pub(in crate::metrics) fn double_size(numbers: &Numbers, path: &Path) -> Result<Matrix> {
     let (rows, columns, values) = matrix(numbers, path)?;
     if rows < 3 || columns < 3 || rows % 2 == 0 || columns % 2 == 0 {
         return Err(Error::file(path, format!("`ucm2` of {rows}x{columns} is not of double size plus one")));
@@ -91,6 +102,12 @@ fn contour_map(numbers: &Numbers, path: &Path) -> Result<Detection> {
     if values.iter().any(|v| !(0.0..=1.0).contains(v)) {
         return Err(Error::file(path, "`ucm2` has values outside 0 to 1"));
     }
+    Ok((rows, columns, values))
+}
+
+/// Rows and columns 3, 5, 7 … of a map of double size: `ucm2(3:2:end, 3:2:end)`.
+fn contour_map(numbers: &Numbers, path: &Path) -> Result<Detection> {
+    let (rows, columns, values) = double_size(numbers, path)?;
     let (width, height) = (columns / 2, rows / 2);
     let pick = |i: usize| values[(2 * (i / width) + 2) * columns + 2 * (i % width) + 2];
     Ok(Detection::Soft(Map { width, height, values: (0..width * height).map(pick).collect() }))

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use rayon::prelude::*;
 
 use super::Report;
-use super::maps::{IMAGES, Pair, pairs};
+use super::maps::{IMAGES, Pair, check_thresholds, levels, pairs};
 use crate::data::write_atomic;
 use crate::error::{Error, Result};
 use counts::{Counts, count};
@@ -53,19 +53,13 @@ impl Default for EdgesConfig {
 }
 
 impl EdgesConfig {
-    /// The thresholds k / (n + 1), with the rounding of MATLAB's `linspace`: 85 / 255 is less than the second of five.
+    /// The thresholds k / (n + 1).
     pub fn levels(&self) -> Vec<f64> {
-        let n = self.thresholds;
-        let first = 1.0 / (n + 1) as f64;
-        let last = 1.0 - first;
-        let inner = (0..n.saturating_sub(1)).map(|k| first + k as f64 * (last - first) / (n - 1) as f64);
-        inner.chain([last]).collect()
+        levels(self.thresholds)
     }
 
     fn check(&self) -> Result<()> {
-        if !(1..=999).contains(&self.thresholds) {
-            return Err(Error::request(format!("{} thresholds: must be 1 to 999", self.thresholds)));
-        }
+        check_thresholds(self.thresholds)?;
         // Beyond a tenth of the diagonal every pixel is near every other and memory explodes.
         if !(0.0..=0.1).contains(&self.max_dist) {
             return Err(Error::request(format!("a tolerance of {}: must be 0 to 0.1 of the diagonal", self.max_dist)));

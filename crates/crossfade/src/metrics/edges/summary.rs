@@ -138,7 +138,7 @@ impl Summary {
 }
 
 /// Numbers as C's `%10g`, in one line.
-fn line(numbers: impl IntoIterator<Item = f64>) -> String {
+pub(in crate::metrics) fn line(numbers: impl IntoIterator<Item = f64>) -> String {
     let cells: Vec<String> = numbers.into_iter().map(|n| format!("{:>10}", six_digits(n))).collect();
     cells.join(" ") + "\n"
 }
