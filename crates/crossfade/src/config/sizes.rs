@@ -46,7 +46,8 @@ impl RunConfig {
             weights_bytes: weights,
             checkpoint_bytes: 4 * weights,
             train_bytes: 5 * weights + kept * self.train.batch as u64,
-            sample_bytes: weights + passing * self.sample.count as u64,
+            // A task works on one window at a time.
+            sample_bytes: weights + passing * if self.condition.is_some() { 1 } else { self.sample.count as u64 },
         }
     }
 }
