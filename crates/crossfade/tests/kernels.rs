@@ -179,7 +179,7 @@ fn only_tracked_inputs_get_gradients() {
     assert_equal("weights", &[fast], &[own], 1e-5);
 }
 
-/// The same weights give the same bits, alone or in a batch, and changed weights others.
+/// Prepared weights give the same bits, belong to their tensor, and do not outlive a change.
 #[test]
 fn repeated_convolutions_are_the_same() {
     let plain = |seed, shape: [usize; 4]| from_host(&normals(seed, shape.iter().product()), shape, &Device::flex());

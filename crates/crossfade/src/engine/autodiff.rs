@@ -83,11 +83,11 @@ fn convolve_tracked<C: CheckpointStrategy, const N: usize>(
                 shape,
             };
             let inputs = [x, weight, bias].map(|input| input.into_primitive());
-            prep.finish(state, conv_forward(inputs, base, &shape))
+            prep.finish(state, conv_forward(inputs, base, &shape, false))
         }
         OpsKind::UnTracked(prep) => {
             let inputs = [x, weight, bias].map(|input| input.into_primitive());
-            prep.finish(conv_forward(inputs, base, &shape))
+            prep.finish(conv_forward(inputs, base, &shape, true))
         }
     }
 }

@@ -34,6 +34,11 @@ impl Dense {
         self.0.layout().shape().clone()
     }
 
+    /// The tensor's memory, if it holds nothing else.
+    pub fn memory(&self) -> Option<Arc<Bytes>> {
+        (self.0.bytes().len() == 4 * self.values().len()).then(|| self.0.data_arc())
+    }
+
     /// The tensor itself, sharing its memory.
     pub fn share(&self) -> FlexTensor {
         self.0.clone()
@@ -43,8 +48,9 @@ impl Dense {
 impl Drop for Dense {
     fn drop(&mut self) {
         let memory = self.0.data_arc();
-        // Two are the tensor and `memory`.
-        if Arc::strong_count(&memory) == 2 && memory.len() >= SMALL {
+        // Two are the tensor and `memory`; weak references are those of prepared weights.
+        let free = Arc::strong_count(&memory) == 2 && Arc::weak_count(&memory) == 0;
+        if free && memory.len() >= SMALL {
             pool().put(self.0.clone());
         }
     }

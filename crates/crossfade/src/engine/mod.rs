@@ -4,6 +4,7 @@ mod device;
 mod flex;
 mod images;
 pub(crate) mod ops;
+mod prepared;
 
 use burn::tensor::TensorData;
 

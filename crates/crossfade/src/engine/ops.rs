@@ -13,6 +13,7 @@ use crossfade_kernels::norm::{self, NormShape, NormTail};
 use crossfade_kernels::{dropout, elementwise, join, resample};
 
 use super::flex::{Dense, Room};
+use super::prepared::prepared;
 
 /// Added to the variance in every group normalisation.
 pub const NORM_EPSILON: f64 = 1e-5;
@@ -170,11 +171,19 @@ pub(super) fn conv_shape(x: &FlexTensor, weight: &FlexTensor, stride: usize, pad
     ConvShape { n, ci, co, h, w, kernel, stride, padding }
 }
 
-/// The convolution of x with weight and bias, onto `base`.
-pub(super) fn conv_forward(inputs: [FlexTensor; 3], base: Maybe<Flex>, shape: &ConvShape) -> FlexTensor {
+/// The convolution of x with weight and bias, onto `base`; `constant` weights are prepared once.
+pub(super) fn conv_forward(
+    inputs: [FlexTensor; 3],
+    base: Maybe<Flex>,
+    shape: &ConvShape,
+    constant: bool,
+) -> FlexTensor {
     let [x, weight, bias] = inputs.map(Dense::new);
     let mut out = Room::new(shape.y_len());
-    conv::forward(x.values(), weight.values(), Some(bias.values()), shape, out.values());
+    match if constant { prepared(&weight, shape) } else { None } {
+        Some(ready) => ready.forward(x.values(), Some(bias.values()), shape.n, out.values()),
+        None => conv::forward(x.values(), weight.values(), Some(bias.values()), shape, out.values()),
+    }
     if let Some(base) = base.dense() {
         elementwise::add_to(out.values(), base.values());
     }
@@ -258,7 +267,7 @@ impl FusedOps for Flex {
         padding: usize,
     ) -> FloatTensor<Self> {
         let shape = conv_shape(&x, &weight, stride, padding);
-        conv_forward([x, weight, bias], base, &shape)
+        conv_forward([x, weight, bias], base, &shape, true)
     }
 
     fn norm(
