@@ -121,6 +121,9 @@ pub struct Rows<'a> {
     pub values: &'a [f32],
 }
 
+/// Makes the outputs of some windows, each (channels, scale·height, scale·width).
+pub type Evaluate<'a> = &'a mut dyn FnMut(&[Window]) -> Result<Vec<Vec<f32>>>;
+
 /// Evaluates every window, `batch` at a time and never across two rows of windows, and hands out the blended rows in order.
 ///
 /// # Shapes
@@ -129,7 +132,7 @@ pub fn run(
     plan: &Plan,
     channels: usize,
     batch: usize,
-    evaluate: &mut dyn FnMut(&[Window]) -> Result<Vec<Vec<f32>>>,
+    evaluate: Evaluate,
     sink: &mut dyn FnMut(Rows<'_>) -> Result<()>,
 ) -> Result<()> {
     let (scale, columns) = (plan.scale, &plan.columns);

@@ -1,6 +1,6 @@
 //! Saliency, edge and region metrics against numpy, scipy and scikit-image (`tools/metrics_maps.py`), and against the numbers
 //! that the BSDS benchmark and saliency toolboxes stored.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 use crossfade::data::Image;
 use crossfade::metrics::edges::ground_truth::{load_detection, load_truth};
 use crossfade::metrics::edges::matching::{Disc, Points, correspond};

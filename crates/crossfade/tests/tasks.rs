@@ -93,16 +93,10 @@ fn inpainting_hides_the_hole_and_nothing_else() {
         assert!(hole > 0.0 && hole < 1.0);
         for (i, value) in condition.values.iter().enumerate() {
             let known = mask.known[i % 4096];
-            let want = match i / 4096 {
-                3 => {
-                    if known {
-                        1.0
-                    } else {
-                        -1.0
-                    }
-                }
-                _ if known => pair.target.values[i],
-                _ => -1.0,
+            let want = match (i / 4096, known) {
+                (3, true) => 1.0,
+                (_, true) => pair.target.values[i],
+                (_, false) => -1.0,
             };
             assert_eq!(*value, want);
         }
@@ -139,7 +133,7 @@ fn boxes_and_tiny_pictures_have_masks() {
 fn maps_follow_their_images() {
     let image = picture(51, 36);
     // The map marks one pixel in four, by the same rule that can be read off the image.
-    let marked = |x: usize, y: usize| (x / 6 + y / 6) % 4 == 0;
+    let marked = |x: usize, y: usize| (x / 6 + y / 6).is_multiple_of(4);
     let label = Plane::new(51, 36, (0..51 * 36).map(|i| if marked(i % 51, i / 51) { 65535 } else { 13107 }).collect());
     let task = Edges { size: 24, threshold: 0.3, crop: Cropping::Plain };
     for counter in 0..20 {

@@ -58,6 +58,7 @@ impl<'a> Smooth<'a> {
 
 /// For each pixel the nearest set pixel: the squared distance to it, and its index. Of equally near ones, the one in the
 /// leftmost column and of those the topmost, as scipy chooses. The mask must not be empty.
+#[allow(clippy::needless_range_loop, reason = "the row is the second index of every column")]
 fn nearest(mask: &Mask) -> Vec<(i64, usize)> {
     let (width, height) = (mask.width, mask.height);
     let vertical: Vec<Vec<Option<usize>>> = (0..width).map(|x| nearest_rows(mask, x)).collect();
