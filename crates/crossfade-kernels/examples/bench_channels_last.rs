@@ -8,7 +8,9 @@ use crossfade_kernels::{Isa, fma_peak};
 use std::time::Instant;
 
 /// Pictures, [rows = columns, channels in, channels out], kernel, stride, padding, how often the network has it.
-const LAYERS: [(usize, [usize; 3], [usize; 2], usize, [usize; 2], usize); 16] = [
+type Layer = (usize, [usize; 3], [usize; 2], usize, [usize; 2], usize);
+
+const LAYERS: [Layer; 16] = [
     (1, [299, 3, 32], [3, 3], 2, [0, 0], 1),
     (1, [149, 32, 32], [3, 3], 1, [0, 0], 1),
     (1, [147, 32, 64], [3, 3], 1, [1, 1], 1),

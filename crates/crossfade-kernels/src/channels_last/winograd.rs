@@ -151,8 +151,8 @@ impl<const M: usize> Winograd<'_, M> {
                     |r| unsafe { s.load_at(src.as_ptr().add(r * row + column * ci + c)) },
                 );
                 let t = input(s, d);
-                for r in 0..SIDE {
-                    half[r][column] = t[r];
+                for (row, t) in half.iter_mut().zip(t) {
+                    row[column] = t;
                 }
             }
             for (r, half) in half.into_iter().enumerate() {
@@ -224,8 +224,8 @@ impl<const M: usize> Winograd<'_, M> {
                     },
                 );
                 let t: [S::V; M] = output(s, p);
-                for r in 0..M {
-                    half[r][column] = t[r];
+                for (row, t) in half.iter_mut().zip(t) {
+                    row[column] = t;
                 }
             }
             let Slot { map, image, channel: place } = &mut self.out;
