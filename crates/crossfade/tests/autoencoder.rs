@@ -228,7 +228,7 @@ fn moments_and_scale_do_what_they_say() {
     assert!((variance - 1.0).abs() < 1e-4, "{variance}");
     let ratio = f64::from(z[7]) / 0.5 * latent.scale() / f64::from(scaled[7]);
     assert!((ratio - 1.0).abs() < 1e-4, "{ratio}");
-    assert!(latent.must_fit(4).unwrap_err().to_string().contains("3 channels"));
+    assert!(latent.must_fit(4).unwrap_err().to_string().contains("latents have 3"));
 }
 
 #[test]
