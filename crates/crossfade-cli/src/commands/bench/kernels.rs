@@ -3,7 +3,7 @@ use crate::context::Context;
 use anyhow::Result;
 use clap::Args;
 use crossfade::bench::{self, KernelReport, Kind, Options, Pass, Row};
-use crossfade::nn::{PRESETS, UNetConfig, preset};
+use crossfade::nn::{PRESETS, preset};
 use serde_json::json;
 use std::fmt::Write;
 
@@ -33,7 +33,7 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 /// Measures and prints a table.
 pub fn run(args: &KernelsArgs, context: &Context) -> Result<()> {
-    let network = |name: &String| (name.clone(), preset(name).unwrap_or_else(UNetConfig::default));
+    let network = |name: &String| (name.clone(), preset(name).unwrap_or_default());
     let options = Options {
         networks: args.networks.iter().map(network).collect(),
         batch: args.batch as usize,
