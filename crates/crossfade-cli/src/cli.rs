@@ -1,5 +1,8 @@
 //! The command line: global options and the list of verbs. Each verb's options are beside its code.
-use crate::commands::{bench, calibrate, config, convert, data, demo, eval, lab, reproduce, sample, train};
+use crate::commands::{
+    bench, calibrate, config, convert, cost, data, demo, eval, lab, reconstruct, reproduce, sample, task, train,
+    weights,
+};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -45,8 +48,22 @@ pub enum Command {
     Train(train::TrainArgs),
     /// Make images with a trained network
     Sample(sample::SampleArgs),
+    /// Make pictures larger with a network trained for super-resolution
+    Sr(task::SrArgs),
+    /// Fill holes in pictures with a network trained for inpainting
+    Inpaint(task::InpaintArgs),
+    /// Find what catches the eye with a network trained for saliency
+    Saliency(task::MapArgs),
+    /// Find edges with a network trained for them
+    Edge(task::MapArgs),
+    /// Estimate depth with a network trained for it
+    Depth(task::PlainArgs),
+    /// Make photographs from sketches with a network trained for it
+    Sketch(task::PlainArgs),
     /// Measure how the two heads of a trained network are best blended
     Calibrate(calibrate::CalibrateArgs),
+    /// See what a trained autoencoder keeps of images
+    Reconstruct(reconstruct::ReconstructArgs),
     /// Make an image again from what is written inside it
     Reproduce(reproduce::ReproduceArgs),
     /// Measure every sampler against exact denoisers; no training, no files
@@ -62,8 +79,13 @@ pub enum Command {
     /// Measure images: FID, KID, PSNR, SSIM, LPIPS, saliency, edges, statistics
     #[command(subcommand)]
     Eval(eval::EvalCommand),
+    /// Fetch the weights that metrics need
+    #[command(subcommand)]
+    Weights(weights::WeightsCommand),
     /// Turn a PyTorch checkpoint of the reference into one to sample, without executing anything in it
     Convert(convert::ConvertArgs),
+    /// Count and measure what a network costs: parameters, arithmetic, evaluations, speed, memory
+    Cost(cost::CostArgs),
     /// Measure speed
     #[command(subcommand)]
     Bench(bench::BenchCommand),

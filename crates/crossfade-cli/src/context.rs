@@ -2,11 +2,12 @@
 use crate::cli::{Global, Overrides};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result};
-use crossfade::config::RunConfig;
+use crossfade::config::{AutoencoderRun, RunConfig};
 use crossfade::engine::{Device, device};
 use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
+use std::time::Instant;
 
 /// The global options, put into effect.
 pub struct Context {
@@ -14,15 +15,17 @@ pub struct Context {
     pub device: Device,
     /// Whether results are printed as JSON.
     pub json: bool,
+    /// When the program began.
+    pub began: Instant,
     quiet: bool,
 }
 
 impl Context {
     /// Opens the device and starts the threads.
-    pub fn new(global: &Global) -> Result<Self> {
+    pub fn new(global: &Global, began: Instant) -> Result<Self> {
         let device = device(&global.device)?;
         start_threads(global.threads)?;
-        Ok(Self { device, json: global.json, quiet: global.quiet })
+        Ok(Self { device, json: global.json, began, quiet: global.quiet })
     }
 
     /// Prints a result: the text for people, or with `--json` the same as one JSON document.
@@ -76,6 +79,15 @@ impl Overrides {
     /// The configuration in `path` with the assignments applied.
     pub fn load(&self, path: &Path) -> Result<RunConfig> {
         self.apply(RunConfig::load(path)?)
+    }
+
+    /// The configuration of an autoencoder in `path` with the assignments applied.
+    pub fn load_autoencoder(&self, path: &Path) -> Result<AutoencoderRun> {
+        let config = AutoencoderRun::load(path)?.with_overrides(&self.sets)?;
+        Ok(match &self.data_root {
+            Some(root) => config.with_data_root(root),
+            None => config,
+        })
     }
 
     /// `config` with the assignments applied.

@@ -8,13 +8,15 @@ mod progress;
 use clap::Parser;
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Instant;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    let began = Instant::now();
     let cli = cli::Cli::parse();
-    match commands::run(cli) {
+    match commands::run(cli, began) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

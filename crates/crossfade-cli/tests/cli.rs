@@ -38,6 +38,13 @@ fn every_verb_has_help() {
         "",
         "train",
         "sample",
+        "sr",
+        "inpaint",
+        "saliency",
+        "edge",
+        "depth",
+        "sketch",
+        "reconstruct",
         "reproduce",
         "lab",
         "demo",
@@ -47,9 +54,31 @@ fn every_verb_has_help() {
         "config check",
         "data",
         "data check",
+        "data imresize",
+        "eval",
+        "eval fid",
+        "eval kid",
+        "eval pr",
+        "eval is",
+        "eval stats",
+        "eval merge",
+        "eval psnr",
+        "eval ssim",
+        "eval ms-ssim",
+        "eval lpips",
+        "eval saliency",
+        "eval edges",
+        "eval regions",
+        "eval ttest",
+        "eval summary",
+        "weights get",
+        "weights list",
+        "cost",
+        "calibrate",
         "convert",
         "bench",
         "bench unet",
+        "bench kernels",
         "completions",
     ];
     for verb in verbs {
@@ -235,5 +264,26 @@ fn shells_get_completions() {
     for shell in ["bash", "zsh", "fish"] {
         let (out, _) = run(&["completions", shell], 0);
         assert!(out.contains("uniform-sqrt") && out.contains("convert"), "{shell}");
+    }
+}
+
+/// Numbers in, a report with its protocol out; what cannot be measured is an error that names it, and no number.
+#[test]
+fn evaluation_prints_protocols_or_errors() {
+    let report = json(&["--json", "eval", "ttest", "10.71", "10.78", "10.74", "--", "12.63", "12.55", "12.70"]);
+    assert!(report.to_string().contains("version"), "{report}");
+    let dir = tempfile::tempdir().unwrap();
+    let (empty, absent) = (dir.path().join("empty"), dir.path().join("absent"));
+    std::fs::create_dir(&empty).unwrap();
+    let (empty, absent) = (empty.to_str().unwrap(), absent.to_str().unwrap());
+    for verb in ["psnr", "ssim", "saliency", "edges", "regions"] {
+        let failed = |a: &str, b: &str| {
+            let done = crossfade(&["eval", verb, a, b]);
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(!done.status.success() && done.stdout.is_empty(), "{verb}: {said}");
+            assert!(said.contains("empty") || said.contains("absent"), "{verb} names the folder: {said}");
+        };
+        failed(empty, empty);
+        failed(absent, empty);
     }
 }

@@ -122,6 +122,69 @@ fn train_sample_reproduce() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("other weights"));
 }
 
+const TASK: &str = r#"
+[task]
+kind = "super-resolution"
+scale = 2
+size = 16
+low = "enlarged"
+[data]
+kind = "procedural"
+len = 8
+[condition]
+width = 8
+mult = [1, 2]
+encoder = { kind = "unet", width = 8, stride = 1 }
+condition_windows = [[2, 2], [1, 1]]
+feature_windows = [[2, 2], [1, 1]]
+[train]
+steps = 2
+batch = 2
+sample_every = 2
+[optim]
+ema_after = 0
+warmup = 0
+"#;
+
+/// A task from its configuration to pictures: trained, shown, applied to a file and to a folder, refused where it does not fit.
+#[test]
+fn a_task_trains_and_works_on_files_and_folders() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("sr.toml"), TASK).unwrap();
+    let said = succeed(crossfade().arg("train").arg(at("sr.toml")).arg("--out").arg(at("run")));
+    assert!(said.contains("crossfade sr IN OUT"), "{said}");
+    assert!(at("run/samples/step-00000002.png").is_file());
+    std::fs::create_dir_all(at("in/below")).unwrap();
+    let picture = crossfade::data::Image::new(30, 21, 3, (0..30 * 21 * 3).map(|i| (i * 7 % 256) as u8).collect());
+    std::fs::write(at("in/b.png"), picture.encode_png(&[]).unwrap()).unwrap();
+    std::fs::copy(at("in/b.png"), at("in/below/a.png")).unwrap();
+    let apply = |verb: &str, from: &str, to: &str, extra: &[&str]| {
+        let mut command = crossfade();
+        command.arg(verb).arg(at(from)).arg(at(to)).arg("--checkpoint").arg(at("run")).args(extra);
+        command
+    };
+    let said = succeed(apply("sr", "in/b.png", "large.png", &["--steps", "1"]).arg("--json"));
+    let facts: Value = serde_json::from_str(&said).unwrap();
+    let size = &facts["pictures"][0]["applied"];
+    assert!(size["width"] == 60 && size["height"] == 42 && size["windows"].as_u64() > Some(1), "{said}");
+    succeed(&mut apply("sr", "in", "out", &["--steps", "1"]));
+    assert!(at("out/below/a.png").is_file());
+    assert!(
+        std::fs::read(at("out/b.png")).unwrap() == std::fs::read(at("large.png")).unwrap(),
+        "the same name, the same picture"
+    );
+    let wrong = apply("edge", "in", "maps", &[]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&wrong.stderr);
+    assert!(message.contains("super-resolution") && message.contains("crossfade sr"), "{message}");
+    let none = apply("inpaint", "in", "out", &[]).output().unwrap();
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("--mask"));
+    let sample = crossfade().arg("sample").arg(at("run")).arg("--out").arg(at("x")).output().unwrap();
+    assert_eq!(sample.status.code(), Some(2));
+}
+
 /// A disk that fills up (here: a limit on the size of files) is an error with a path; earlier checkpoints stay whole.
 #[cfg(unix)]
 #[test]

@@ -17,12 +17,28 @@ pub(crate) struct Panel {
 
 /// Cuts `columns` into as few panels as possible, of widths as equal as possible.
 pub(crate) fn panels(isa: Isa, columns: usize) -> impl Iterator<Item = Panel> + Clone {
+    shared_panels(isa, columns, 1)
+}
+
+/// As [`panels`], in a number that `threads` can share evenly where there are vectors enough.
+pub(crate) fn shared_panels(isa: Isa, columns: usize, threads: usize) -> impl Iterator<Item = Panel> + Clone {
     let vectors = columns.div_ceil(isa.lanes());
-    let n = vectors.div_ceil(isa.panel());
+    let n = vectors.div_ceil(isa.panel()).next_multiple_of(threads).min(vectors);
     (0..n).map(move |i| {
         let (start, end) = (i * vectors / n, (i + 1) * vectors / n);
         Panel { start, count: end - start }
     })
+}
+
+/// What a product's sums are added to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Onto {
+    /// Nothing: C is overwritten.
+    Nothing,
+    /// The old C, once they are complete.
+    Sum,
+    /// The old C, with which the chain of multiply-adds begins: cutting k so does not change a bit.
+    Chain,
 }
 
 /// C[r][j] (+)= Σ_run Σ_k A[r · lda + run · run_stride + k] · B[(run · k_len + k) · width + j].
@@ -42,7 +58,7 @@ pub(crate) struct RowProduct {
     pub(crate) b: *const f32,
     pub(crate) c: *mut f32,
     pub(crate) ldc: usize,
-    pub(crate) accumulate: bool,
+    pub(crate) onto: Onto,
 }
 
 impl Kernel for RowProduct {
@@ -93,6 +109,13 @@ impl RowProduct {
         // SAFETY: the contract of the struct, for rows r0 .. r0 + MR.
         unsafe {
             let mut acc = [[S::zero(); NV]; MR];
+            if self.onto == Onto::Chain {
+                for (r, acc) in acc.iter_mut().enumerate() {
+                    for (j, acc) in acc.iter_mut().enumerate() {
+                        *acc = S::load(self.c.add((r0 + r) * self.ldc + j * S::LANES));
+                    }
+                }
+            }
             let mut b = self.b;
             for run in 0..self.runs {
                 let a = self.a.add(r0 * self.lda + run * self.run_stride);
@@ -113,7 +136,7 @@ impl RowProduct {
             for (r, acc) in acc.iter().enumerate() {
                 for (j, &acc) in acc.iter().enumerate() {
                     let c = self.c.add((r0 + r) * self.ldc + j * S::LANES);
-                    S::store(c, if self.accumulate { S::add(S::load(c), acc) } else { acc });
+                    S::store(c, if self.onto == Onto::Sum { S::add(S::load(c), acc) } else { acc });
                 }
             }
         }

@@ -5,6 +5,7 @@
 
 pub mod adamw;
 pub mod attention;
+pub mod channels_last;
 pub mod conv;
 pub mod dropout;
 pub mod elementwise;

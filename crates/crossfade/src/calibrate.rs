@@ -1,11 +1,13 @@
 //! Measuring how far each head can be trusted: the weight w(t) of the blend x̂_0 = w a + (1−w) b with the smallest error,
 //! where a = −H_1(phi) and b is the eps head's estimate (§10.3).
 use crate::config::RunConfig;
-use crate::data::{Dataset, LoaderConfig, loader::Loader};
+use crate::data::{Dataset, LoaderConfig};
 use crate::engine::{Device, Images, to_host};
 use crate::error::Result;
+use crate::latent::{Batches, Latent};
 use crate::nn::Denoiser;
 use crate::sample::Predict;
+use crate::task::TaskConfig;
 use crate::train::prepare;
 use crossfade_math::{Field, Process};
 use std::sync::Arc;
@@ -48,9 +50,12 @@ pub fn estimates<F: Field>(process: &Process, x_t: &F, phi: &[F], eps: &F, t: f6
     (a, b)
 }
 
-/// Calibrates `net` on `images` samples of `set`, each noised to its own time; `progress` hears (done, all).
+/// Calibrates `net` on `images` samples of `set` (or their latents), each noised to its own time; `progress` hears (done,
+/// all).
+#[allow(clippy::too_many_arguments)]
 pub fn calibrate(
     net: &Denoiser,
+    latent: Option<&Latent>,
     config: &RunConfig,
     set: Arc<dyn Dataset>,
     images: usize,
@@ -61,11 +66,11 @@ pub fn calibrate(
     // Another seed than training's: other noise and times, and with it held-out samples.
     let config = RunConfig { seed: config.seed ^ 0x5EED_CA11, ..config.clone() };
     let loading = LoaderConfig { batch: 1, seed: config.seed, flip: false, threads: 1, cache: false };
-    let mut loader = Loader::start(set, loading, 0)?;
+    let mut batches = Batches::start(set, TaskConfig::default(), loading, 0, latent, None, &mut |_, _| ())?;
     let mut calibration = Calibration::new(bins);
     let wide = |x: Images| to_host(x.0).into_iter().map(f64::from).collect::<Vec<_>>();
     for done in 0..images {
-        let sample = prepare(loader.next_batch()?, &config, device).noised;
+        let sample = prepare(batches.next_batch()?, &config, device).noised;
         let t = sample.t[0].min(1.0 - 1e-6);
         let heads = net.predict(&sample.x_t, t, None)?;
         let (a, b) = estimates(&net.process, &sample.x_t, &heads.phi, &heads.eps, t);

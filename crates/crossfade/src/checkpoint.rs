@@ -3,13 +3,15 @@
 //! Tensors are named `model.…`, `ema.…`, `adam_m.…` and `adam_v.…` followed by the parameter's name; the metadata holds the
 //! whole configuration, the step, the tool's version and a checksum of the tensors. A file is written aside and renamed, so
 //! that a name never stands for half a checkpoint.
-use crate::config::RunConfig;
+use crate::config::{RunConfig, is_autoencoder};
 use crate::engine::Device;
 use crate::error::{Error, Result};
-use crate::nn::Denoiser;
+use crate::latent::{FIRST_STAGE, SCALE_FACTOR};
 use crate::nn::weights::apply;
-use crate::tensorfile::{TensorFile, TensorMap};
-use crossfade_math::AttenuationFn;
+use crate::nn::{AutoencoderConfig, CondUNet, Denoiser};
+use crate::tensorfile::{HostTensor, TensorFile, TensorMap};
+use crate::train::{Learner, RunDir};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -44,21 +46,43 @@ pub struct Checkpoint {
     pub step: u64,
     /// Checksum of its tensors: names the weights in reports and pictures.
     pub checksum: String,
+    opened: Opened,
+}
+
+/// What every checkpoint has, of a diffusion network or of an autoencoder.
+pub(crate) struct Opened {
+    /// The configuration of its run.
+    pub config: String,
+    /// Training steps done.
+    pub step: u64,
+    /// Checksum of its tensors.
+    pub checksum: String,
     file: TensorFile,
 }
 
 /// The text entries that make a tensor file a checkpoint: the configuration after `step` steps.
 pub fn metadata(config: &RunConfig, step: u64) -> Result<BTreeMap<String, String>> {
-    let entries =
-        [(VERSION, env!("CARGO_PKG_VERSION").to_string()), (CONFIG, config.to_toml()?), (STEP, step.to_string())];
-    Ok(entries.map(|(k, v)| (k.to_string(), v)).into())
+    Ok(metadata_of(config.to_toml()?, step))
+}
+
+/// As [`metadata`] for any configuration.
+pub(crate) fn metadata_of(config: String, step: u64) -> BTreeMap<String, String> {
+    let entries = [(VERSION, env!("CARGO_PKG_VERSION").to_string()), (CONFIG, config), (STEP, step.to_string())];
+    entries.map(|(k, v)| (k.to_string(), v)).into()
+}
+
+/// The text entry that describes the autoencoder of a latent run.
+pub(crate) fn first_stage_entry(config: &AutoencoderConfig) -> Result<(String, String)> {
+    let text = toml::to_string(config).map_err(|e| Error::Run(format!("the autoencoder cannot be described: {e}")))?;
+    Ok((FIRST_STAGE_CONFIG.to_string(), text))
 }
 
 const VERSION: &str = "crossfade";
 const CONFIG: &str = "config";
 const STEP: &str = "step";
+const FIRST_STAGE_CONFIG: &str = "first_stage";
 
-impl Checkpoint {
+impl Opened {
     /// Opens a checkpoint and checks all that can be checked without reading its tensors.
     pub fn open(path: &Path) -> Result<Self> {
         let file = TensorFile::open(path)?;
@@ -71,10 +95,10 @@ impl Checkpoint {
         };
         let text = |key: &str| entry(key, metadata.get(key).cloned());
         text(VERSION)?;
-        let config = RunConfig::parse(&text(CONFIG)?, &path.display().to_string())?;
+        let config = text(CONFIG)?;
         let step = text(STEP)?.parse().map_err(|_| Error::file(path, "its step is no number"))?;
         let checksum = entry("crc32", file.checksum())?;
-        Ok(Self { path: path.to_path_buf(), config, step, checksum, file })
+        Ok(Self { config, step, checksum, file })
     }
 
     /// All tensors, by name; an error if the file is damaged.
@@ -82,20 +106,87 @@ impl Checkpoint {
         let tensors = self.file.read_all()?;
         Ok(tensors.into_iter().map(|(name, shape, values)| (name, (shape, values))).collect())
     }
+}
+
+impl Checkpoint {
+    /// Opens a checkpoint and checks all that can be checked without reading its tensors.
+    pub fn open(path: &Path) -> Result<Self> {
+        let opened = Opened::open(path)?;
+        if is_autoencoder(&opened.config) {
+            let message = "holds an autoencoder, not a diffusion network; see what it keeps of images with \
+                           `crossfade reconstruct`, or train on its latents with a [latent] section";
+            return Err(Error::file(path, message));
+        }
+        let config = RunConfig::parse(&opened.config, &path.display().to_string())?;
+        Ok(Self { path: path.to_path_buf(), config, step: opened.step, checksum: opened.checksum.clone(), opened })
+    }
+
+    /// All tensors, by name; an error if the file is damaged.
+    pub fn read(&self) -> Result<TensorMap> {
+        self.opened.read()
+    }
+
+    /// The autoencoder of a latent run: what it consists of, its weights by the reference's names, and its scale.
+    pub fn first_stage(&self) -> Result<Option<(AutoencoderConfig, TensorMap, f64)>> {
+        let file = &self.opened.file;
+        let Some(text) = file.metadata().remove(FIRST_STAGE_CONFIG) else { return Ok(None) };
+        let config: AutoencoderConfig = toml::from_str(&text)
+            .map_err(|e| Error::file(&self.path, format!("its autoencoder is unreadable: {e}")))?;
+        if let Some(problem) = config.validate().first() {
+            return Err(Error::file(&self.path, format!("its autoencoder makes no sense: {problem}")));
+        }
+        let mut tensors = TensorMap::new();
+        for (name, _) in file.shapes() {
+            if let Some(plain) = name.strip_prefix(FIRST_STAGE) {
+                tensors.insert(plain.to_string(), file.read(&name)?);
+            }
+        }
+        match file.read(SCALE_FACTOR)?.1.as_slice() {
+            [scale] if *scale > 0.0 && scale.is_finite() => Ok(Some((config, tensors, f64::from(*scale)))),
+            other => Err(Error::file(&self.path, format!("its scale_factor is {other:?}"))),
+        }
+    }
 
     /// The network with the chosen weights, ready to sample. A converted file holds one copy of the weights, without prefix.
     pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
-        let mut tensors = self.read()?;
-        let prefix = if tensors.keys().any(|name| name.starts_with("model.")) { weights.prefix() } else { "" };
-        let unet = self.config.network.lazy(self.config.process.attenuation.parts(), device);
-        let mut chosen = TensorMap::new();
-        while let Some((name, tensor)) = tensors.pop_first() {
-            chosen.extend(name.strip_prefix(prefix).map(|name| (name.to_string(), tensor)));
+        if self.config.condition.is_some() {
+            let (path, task) = (self.path.display(), &self.config.task);
+            let problem =
+                format!("{path} was trained for the task {}; use `crossfade {}`", task.task().name(), task.verb());
+            return Err(Error::request(problem));
         }
-        let unet =
-            apply(unet, &|name| chosen.get(name).cloned()).map_err(|e| Error::file(&self.path, e.to_string()))?;
+        self.network(weights, device)
+    }
+
+    /// As [`Checkpoint::denoiser`] for a network with a condition.
+    pub fn conditional(&self, weights: Weights, device: &Device) -> Result<Denoiser<CondUNet>> {
+        if self.config.condition.is_none() {
+            let problem = format!("{} has no condition; use `crossfade sample`", self.path.display());
+            return Err(Error::request(problem));
+        }
+        self.network(weights, device)
+    }
+
+    fn network<N: Learner>(&self, weights: Weights, device: &Device) -> Result<Denoiser<N>> {
+        let names = self.opened.file.shapes();
+        let trained = names.iter().any(|(name, _)| name.starts_with("model."));
+        let prefix = if trained { weights.prefix() } else { "" };
+        let chosen = self.opened.file.read_wanted(&|name| name.starts_with(prefix))?;
+        let named = |(name, shape, values): HostTensor| (name[prefix.len()..].to_string(), (shape, values));
+        let chosen = RefCell::new(chosen.into_iter().map(named).collect::<TensorMap>());
+        let take = |name: &str| chosen.borrow_mut().remove(name);
+        let unet = apply(N::lazy(&self.config, device), &take).map_err(|e| Error::file(&self.path, e.to_string()))?;
         Ok(Denoiser { unet, process: self.config.process, precond: self.config.precond })
     }
+}
+
+/// The checkpoint itself, or the newest of a run's directory.
+pub fn newest(path: &Path) -> Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_path_buf());
+    }
+    let found = list(&RunDir(path.to_path_buf()).checkpoints())?.pop();
+    found.map(|(_, file)| file).ok_or_else(|| Error::file(path, "holds no checkpoints; is it the directory of a run?"))
 }
 
 /// The name of a run's checkpoint after `step` steps.

@@ -6,24 +6,29 @@
 
 pub use crossfade_math as math;
 
+pub mod apply;
 pub mod augment;
 pub mod bench;
 pub mod calibrate;
 pub mod checkpoint;
 pub mod config;
 pub mod convert;
+pub mod cost;
 pub mod data;
 pub mod engine;
 pub mod error;
 pub mod generate;
 pub mod lab;
+pub mod latent;
 pub mod loss;
 pub mod metrics;
 pub mod nn;
 pub mod plot;
 pub mod rng;
 pub mod sample;
+pub mod task;
 pub mod tensorfile;
+pub mod tile;
 pub mod train;
 
 pub use error::{Error, Result};

@@ -45,7 +45,7 @@ const COLOURS: [RGBColor; 9] = [
 ];
 
 /// Makes the font known, once.
-fn embed_font() {
+pub(crate) fn embed_font() {
     static FONT: Once = Once::new();
     FONT.call_once(|| {
         // The font is part of the crate, so registering it cannot fail at run time.
@@ -130,7 +130,7 @@ impl Chart {
         X: Ranged<ValueType = f64> + ValueFormatter<f64>,
         Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
-        let label = |y: &f64| if self.log { format!("{y:.0e}") } else { format!("{y}") };
+        let label = |y: &f64| if self.log { format!("{y:.0e}") } else { format!("{}", (y * 1e9).round() / 1e9) };
         let mut mesh = chart.configure_mesh();
         mesh.x_desc(&self.x_label).y_desc(&self.y_label).label_style(("sans-serif", 14));
         mesh.y_label_formatter(&label);

@@ -34,6 +34,18 @@ pub enum Purpose {
     Lab = 11,
     /// The horizontal flip of a training sample.
     Flip = 12,
+    /// Resamples of a bootstrap; the index is the resample.
+    Bootstrap = 20,
+    /// The noise with which the latent of a training sample is drawn.
+    Posterior = 30,
+    /// Where a training sample is cut out of its image.
+    Crop = 40,
+    /// The hole of an inpainting sample.
+    Mask = 41,
+    /// The starting noise of a part of a large image; the step is the part.
+    Tile = 42,
+    /// The noise that a stochastic sampler adds to a part of a large image; the step is the part and the sampler's step.
+    TileStep = 43,
 }
 
 /// A stream of numbers that belongs to one (seed, index, step, purpose).

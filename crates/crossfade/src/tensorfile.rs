@@ -47,12 +47,44 @@ pub(crate) fn write_tensors(path: &Path, tensors: &[TensorView], metadata: &BTre
     sorted.iter().flat_map(|(.., values)| blocks(values)).for_each(|bytes| crc.update(&bytes));
     let mut metadata = metadata.clone();
     metadata.insert(CHECKSUM.to_owned(), format!("{:08x}", crc.sum()));
-    let header = header(&sorted, &metadata);
+    for (name, shape, values) in &sorted {
+        assert_eq!(shape.iter().product::<usize>(), values.len(), "{name} has the shape {shape:?}");
+    }
+    let shapes: Vec<_> = sorted.iter().map(|(name, shape, _)| (*name, *shape)).collect();
+    let header = header(&shapes, &metadata);
     write_whole(path, |file| {
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(&header)?;
         sorted.iter().flat_map(|(.., values)| blocks(values)).try_for_each(|bytes| file.write_all(&bytes))
     })
+}
+
+/// Writes one tensor that need not fit into memory: `rows` gives the values of the rows that begin at the one it is
+/// asked for, as many as it likes.
+pub(crate) fn write_rows(
+    path: &Path,
+    name: &str,
+    shape: &[usize],
+    metadata: &BTreeMap<String, String>,
+    rows: &mut dyn FnMut(usize) -> Result<Vec<f32>>,
+) -> Result<()> {
+    let header = header(&[(name, shape)], metadata);
+    let width: usize = shape[1..].iter().product();
+    let mut failed = None;
+    let written = write_whole(path, |file| {
+        file.write_all(&header)?;
+        let mut row = 0;
+        while row < shape[0] {
+            let values = rows(row).map_err(|e| {
+                failed = Some(e);
+                std::io::Error::other("no more rows")
+            })?;
+            assert!(!values.is_empty() && values.len().is_multiple_of(width), "rows of {width} values");
+            row += values.len() / width;
+            blocks(&values).try_for_each(|bytes| file.write_all(&bytes))?;
+        }
+        Ok(())
+    });
+    failed.map_or(written, Err)
 }
 
 /// The bytes of `values`, some at a time.
@@ -60,20 +92,19 @@ fn blocks(values: &[f32]) -> impl Iterator<Item = Vec<u8>> {
     values.chunks(1 << 14).map(|block| block.iter().flat_map(|v| v.to_le_bytes()).collect())
 }
 
-/// The JSON header, padded so that the numbers after it are aligned.
-fn header(sorted: &[TensorView], metadata: &BTreeMap<String, String>) -> Vec<u8> {
+/// The JSON header after its length, padded so that the numbers after it are aligned.
+fn header(sorted: &[(&str, &[usize])], metadata: &BTreeMap<String, String>) -> Vec<u8> {
     let mut entries: BTreeMap<&str, Value> = BTreeMap::from([(METADATA, json!(metadata))]);
     let mut start = 0;
-    for (name, shape, values) in sorted {
-        assert_eq!(shape.iter().product::<usize>(), values.len(), "{name} has the shape {shape:?}");
-        let end = start + 4 * values.len();
+    for (name, shape) in sorted {
+        let end = start + 4 * shape.iter().product::<usize>();
         let entry = json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, end] });
         assert!(entries.insert(name, entry).is_none(), "two tensors are named {name}");
         start = end;
     }
     let mut bytes = json!(entries).to_string().into_bytes();
     bytes.resize(bytes.len().next_multiple_of(8), b' ');
-    bytes
+    [&(bytes.len() as u64).to_le_bytes(), bytes.as_slice()].concat()
 }
 
 /// A safetensors file of which only the header has been read.
@@ -122,12 +153,19 @@ impl TensorFile {
 
     /// All tensors of f32 numbers, checked against the checksum if there is one.
     pub fn read_all(&self) -> Result<Vec<HostTensor>> {
+        self.read_wanted(&|_| true)
+    }
+
+    /// Those tensors of f32 numbers whose names are `wanted`, after a check of the whole file.
+    pub(crate) fn read_wanted(&self, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<HostTensor>> {
         let mut crc = Crc::new();
         let mut tensors = vec![];
-        for (name, _) in self.shapes() {
-            let (shape, values) = self.read(&name)?;
-            blocks(&values).for_each(|bytes| crc.update(&bytes));
-            tensors.push((name, shape, values));
+        for (name, shape) in self.shapes() {
+            let bytes = self.numbers(&name)?;
+            crc.update(&bytes);
+            if wanted(&name) {
+                tensors.push((name, shape, floats(&bytes)));
+            }
         }
         let found = format!("{:08x}", crc.sum());
         match self.checksum() {
@@ -163,16 +201,38 @@ impl TensorFile {
         Ok((info, bytes))
     }
 
-    /// Shape and values of a tensor of f32 numbers.
-    pub fn read(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
+    /// The values of `count` rows of a tensor of f32 numbers, from `first` on.
+    pub(crate) fn read_rows(&self, name: &str, first: usize, count: usize) -> Result<Vec<f32>> {
+        let info = self.info(name)?;
+        let row = 4 * info.shape.iter().skip(1).product::<usize>();
+        let (start, end) = (info.data_offsets.0 + first * row, info.data_offsets.0 + (first + count) * row);
+        if info.dtype != Dtype::F32 || end > info.data_offsets.1 {
+            return Err(Error::file(&self.path, format!("tensor {name:?} has no rows {first}..{}", first + count)));
+        }
+        let mut bytes = vec![0; end - start];
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(self.start + start as u64)).map_err(Error::io(&self.path))?;
+        file.read_exact(&mut bytes).map_err(Error::io(&self.path))?;
+        Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect())
+    }
+
+    /// The bytes of a tensor that must be of f32 numbers.
+    fn numbers(&self, name: &str) -> Result<Vec<u8>> {
         let dtype = self.info(name)?.dtype;
         if dtype != Dtype::F32 {
             return Err(Error::file(&self.path, format!("tensor {name:?} is {dtype:?}; convert the file to F32")));
         }
-        let (info, bytes) = self.bytes(name)?;
-        let values = bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b));
-        Ok((info.shape.clone(), values.collect()))
+        Ok(self.bytes(name)?.1)
     }
+
+    /// Shape and values of a tensor of f32 numbers.
+    pub fn read(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
+        Ok((self.info(name)?.shape.clone(), floats(&self.numbers(name)?)))
+    }
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 
 /// Folders and files that may name the engine.
-const INSIDE: [&str; 5] = ["engine/", "nn/", "loss/", "train/", "bench.rs"];
+const INSIDE: [&str; 5] = ["engine/", "nn/", "loss/", "train/", "bench/"];
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())).flatten() {

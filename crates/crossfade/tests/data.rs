@@ -564,7 +564,7 @@ fn samples(batch: usize, threads: usize, first: u64, count: usize) -> Vec<(u64, 
     let mut loader = Loader::start(drawn(50), config(batch, threads), first).unwrap();
     let mut out = Vec::new();
     while out.len() < count {
-        let Batch { counters, indices, shape, pixels } = loader.next_batch().unwrap();
+        let Batch { counters, indices, shape, pixels, .. } = loader.next_batch().unwrap();
         assert_eq!(shape, [batch, 3, 8, 8]);
         let images = pixels.chunks(3 * 8 * 8).map(<[f32]>::to_vec);
         out.extend(counters.into_iter().zip(indices).zip(images).map(|((c, i), p)| (c, i, p)));

@@ -5,7 +5,7 @@ use crate::output::{bytes, thousands};
 use anyhow::Result;
 use clap::Subcommand;
 use crossfade::Error;
-use crossfade::config::{RunConfig, Sizes};
+use crossfade::config::{AutoencoderRun, RunConfig, Sizes, is_autoencoder, read_text};
 use crossfade::nn::{Decoders, PRESETS, UNetConfig, preset};
 use serde_json::json;
 use std::fmt::Write;
@@ -38,10 +38,21 @@ pub enum ConfigCommand {
 /// Runs a `config` command.
 pub fn run(command: &ConfigCommand, context: &Context) -> Result<()> {
     match command {
+        ConfigCommand::Show { config, overrides } if is_autoencoder_file(config) => {
+            let config = overrides.load_autoencoder(Path::new(config))?;
+            let parameters = config.autoencoder.parameter_count() as u64;
+            let text = format!("{}\n# parameters: {}\n", config.to_toml()?, thousands(parameters));
+            context.print(text, json!({ "config": config, "parameters": parameters }))
+        }
         ConfigCommand::Show { config, overrides } => show(&overrides.apply(named(config)?)?, context),
         ConfigCommand::List => list(context),
         ConfigCommand::Check { files } => check(files, context),
     }
+}
+
+/// Whether `name` is a file that configures an autoencoder.
+fn is_autoencoder_file(name: &str) -> bool {
+    read_text(Path::new(name)).is_ok_and(|text| is_autoencoder(&text))
 }
 
 /// The configuration in a file, or the default one with a named network.
@@ -111,8 +122,15 @@ fn list(context: &Context) -> Result<()> {
 fn check(files: &[PathBuf], context: &Context) -> Result<()> {
     let (mut good, mut problems) = (Vec::new(), Vec::new());
     for file in files {
-        match RunConfig::load(file) {
-            Ok(config) => good.push((file, config.sizes().parameters)),
+        let parameters = read_text(file).and_then(|text| {
+            if is_autoencoder(&text) {
+                AutoencoderRun::load(file).map(|config| config.autoencoder.parameter_count() as u64)
+            } else {
+                RunConfig::load(file).map(|config| config.sizes().parameters)
+            }
+        });
+        match parameters {
+            Ok(parameters) => good.push((file, parameters)),
             Err(Error::Config(found)) => problems.extend(found),
             Err(other) => problems.push(other.to_string()),
         }

@@ -3,9 +3,15 @@ use crate::context::Context;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use crossfade::Error;
-use crossfade::config::RunConfig;
-use crossfade::data::{DataConfig, Filter, Fit, Split, check};
+use crossfade::config::{AutoencoderRun, RunConfig, is_autoencoder, read_text};
+use crossfade::data::folder::Folder;
+use crossfade::data::matlab_resize::{Scale, imresize_file};
+use crossfade::data::{DataConfig, Dataset, Filter, Fit, Split, check};
+use rayon::prelude::*;
+use serde_json::json;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// What can be done with image sets.
 #[derive(Debug, Subcommand)]
@@ -17,6 +23,34 @@ pub enum DataCommand {
 
 The exit code is 1 if an image cannot be read; --json lists all of them.")]
     Check(CheckArgs),
+    /// Resize images as MATLAB's imresize does (bicubic, byte for byte), to make low-resolution inputs
+    #[command(after_help = "Examples:
+  crossfade data imresize Set5/HR low --scale 1/4
+  crossfade data imresize low up --scale 4
+  crossfade data imresize photo.png small.png --scale 1/3 --modcrop 3
+
+The results are PNG files under the same names.")]
+    Imresize(ImresizeArgs),
+}
+
+/// Options of `data imresize`.
+#[derive(Debug, Args)]
+pub struct ImresizeArgs {
+    /// A folder of images, or one image
+    #[arg(value_name = "IN")]
+    input: PathBuf,
+
+    /// The folder, or the PNG, to write
+    #[arg(value_name = "OUT")]
+    output: PathBuf,
+
+    /// By how much the sides grow or shrink: 1/4, 2, 3/2
+    #[arg(long, value_name = "RATIO", value_parser = Scale::parse)]
+    scale: Scale,
+
+    /// First cut the right and lower border so that the sides are multiples of N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    modcrop: Option<u32>,
 }
 
 /// Options of `data check`.
@@ -63,7 +97,11 @@ impl CheckArgs {
     fn data(&self) -> Result<DataConfig> {
         if let Some(file) = &self.config {
             let root = self.data_root.as_deref().unwrap_or(Path::new(""));
-            return Ok(RunConfig::load(file)?.with_data_root(root).data);
+            return Ok(if is_autoencoder(&read_text(file)?) {
+                AutoencoderRun::load(file)?.with_data_root(root).data
+            } else {
+                RunConfig::load(file)?.with_data_root(root).data
+            });
         }
         let path = || self.path.clone().ok_or_else(|| Error::request("--path is needed: where are the images?"));
         let split = if self.test { Split::Test } else { Split::Train };
@@ -79,7 +117,55 @@ impl CheckArgs {
 }
 
 /// Runs a `data` command.
-pub fn run(DataCommand::Check(args): &DataCommand, context: &Context) -> Result<()> {
+pub fn run(command: &DataCommand, context: &Context) -> Result<()> {
+    match command {
+        DataCommand::Check(args) => run_check(args, context),
+        DataCommand::Imresize(args) => run_imresize(args, context),
+    }
+}
+
+/// Resizes one image or a folder of them; nothing is written over an input.
+fn run_imresize(args: &ImresizeArgs, context: &Context) -> Result<()> {
+    let jobs = imresize_jobs(&args.input, &args.output)?;
+    let progress = Mutex::new((0, context.progress("images", jobs.len() as u64)));
+    let multiple = args.modcrop.unwrap_or(1) as usize;
+    let one = |(from, to): &(PathBuf, PathBuf)| -> Result<()> {
+        imresize_file(from, to, args.scale, multiple)?;
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.0 += 1;
+        let done = progress.0;
+        progress.1.set(done, jobs.len() as u64);
+        Ok(())
+    };
+    jobs.par_iter().map(one).collect::<Vec<_>>().into_iter().collect::<Result<()>>()?;
+    drop(progress);
+    let (count, out) = (jobs.len(), args.output.display());
+    let text = format!("{count} images at {} times their size: {out}", args.scale);
+    context.print(text, json!({ "images": count, "scale": args.scale.to_string(), "out": args.output }))
+}
+
+/// Which file becomes which.
+fn imresize_jobs(input: &Path, output: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
+    let jobs = if input.is_dir() {
+        let set = Folder::open(input)?;
+        let names = (0..set.len()).map(|i| set.name(i));
+        names.map(|name| (input.join(&name), output.join(&name).with_extension("png"))).collect()
+    } else {
+        vec![(input.to_path_buf(), output.to_path_buf())]
+    };
+    let mut written = BTreeSet::new();
+    for (from, to) in &jobs {
+        if to == from || !written.insert(to) {
+            return Err(Error::file(to, "would be written twice, or over its own input").into());
+        }
+        if let Some(folder) = to.parent().filter(|_| input.is_dir()) {
+            std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        }
+    }
+    Ok(jobs)
+}
+
+fn run_check(args: &CheckArgs, context: &Context) -> Result<()> {
     let data = args.data()?;
     let mut progress = context.progress("images", 0);
     let report = check(&data, &mut |done, all| progress.set(done as u64, all as u64))?;

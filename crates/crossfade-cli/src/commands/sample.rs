@@ -4,13 +4,11 @@ use crate::context::Context;
 use crate::output::duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
-use crossfade::Error;
 use crossfade::checkpoint::{self, Checkpoint};
 use crossfade::config::SampleConfig;
 use crossfade::generate::{self, Job, Shard};
 use crossfade::math::{Blend, GridKind};
 use crossfade::sample::Sampler;
-use crossfade::train::RunDir;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -102,12 +100,7 @@ fn pair(text: &str) -> Result<(u64, u64), String> {
 
 /// The checkpoint itself, or the newest of a run directory.
 pub fn open(path: &Path) -> Result<Checkpoint> {
-    if !path.is_dir() {
-        return Ok(Checkpoint::open(path)?);
-    }
-    let newest = checkpoint::list(&RunDir(path.to_path_buf()).checkpoints())?.pop();
-    let (_, file) = newest.ok_or_else(|| Error::file(path, "holds no checkpoints; is it the directory of a run?"))?;
-    Ok(Checkpoint::open(&file)?)
+    Ok(Checkpoint::open(&checkpoint::newest(path)?)?)
 }
 
 impl SampleArgs {
@@ -146,6 +139,7 @@ pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
     };
     let mut progress = context.progress("images", args.count);
     let began = std::time::Instant::now();
+    let before = began - context.began;
     let report = generate::run(&checkpoint, args.weights.into(), &config, &job, &context.device, &mut |done, all| {
         progress.set(done as u64, all as u64);
     })
@@ -160,5 +154,9 @@ pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
         config.sampler.name(),
         report.sheet.display()
     );
-    context.print(text, json!({ "report": report, "sample": config, "seconds": seconds, "seed": args.seed }))
+    // From the beginning of the program to the first evaluation of the network.
+    let start_ms = before.as_secs_f64() * 1e3 + report.loading_ms;
+    let facts =
+        json!({ "report": report, "sample": config, "seconds": seconds, "seed": args.seed, "start_ms": start_ms });
+    context.print(text, facts)
 }

@@ -1,11 +1,14 @@
 //! `crossfade train`.
+mod autoencoder;
+
 use super::config::describe;
 use crate::cli::Overrides;
 use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
-use crossfade::config::RunConfig;
+use crossfade::config::{RunConfig, is_autoencoder, read_text};
+use crossfade::latent::Latent;
 use crossfade::train::{RunDir, Summary, train};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -18,6 +21,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
   crossfade train configs/tiny.toml --out runs/tiny
   crossfade train configs/tiny.toml --out runs/tiny --resume
   crossfade train configs/cifar10-small.toml --data-root /data --out runs/cifar --dry-run
+  crossfade train configs/ae-faces.toml --data-root /data --out runs/ae-faces
+  crossfade train configs/latent-faces.toml --data-root /data --out runs/latent-faces
+  crossfade train configs/sr-small.toml --data-root /data --out runs/sr
+
+A configuration with an [autoencoder] section trains an autoencoder, one with a [latent] section a
+network on its latents.
 
 Ctrl-C writes a checkpoint before it stops; --resume continues as if the run had never been stopped.")]
 pub struct TrainArgs {
@@ -55,26 +64,39 @@ impl TrainArgs {
 
 /// Trains.
 pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
+    if is_autoencoder(&read_text(&args.config)?) {
+        return autoencoder::run(args, context);
+    }
     let config = args.config()?;
     if args.dry_run {
         return dry_run(&config, context);
     }
     let Some(out) = &args.out else { return Err(Error::request("--out DIR is needed").into()) };
+    let stop = stop_on_interrupt()?;
+    let summary = fit(&config, out, args.resume, &stop, context)?;
+    let next = match config.task.verb() {
+        "sample" => format!("crossfade sample {} --out pictures", out.display()),
+        verb => format!("crossfade {verb} IN OUT --checkpoint {}", out.display()),
+    };
+    finish(&summary, &next, context)
+}
+
+/// A flag that Ctrl-C sets.
+fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("listening for Ctrl-C")?;
-    let summary = fit(&config, out, args.resume, &stop, context)?;
+    Ok(stop)
+}
+
+/// Tells how a run ended and what can be done next.
+fn finish(summary: &Summary, next: &str, context: &Context) -> Result<()> {
     for damaged in &summary.passed_over {
         context.note(format_args!("passed over: {damaged}"));
     }
     let how = if summary.stopped { "stopped" } else { "done" };
-    let text = format!(
-        "{how} after {} steps; checkpoint {}\nnext: crossfade sample {} --out pictures",
-        summary.step,
-        summary.checkpoint.display(),
-        out.display()
-    );
-    if context.json { context.line(&summary) } else { context.print(text, json!(null)) }
+    let text = format!("{how} after {} steps; checkpoint {}\nnext: {next}", summary.step, summary.checkpoint.display());
+    if context.json { context.line(summary) } else { context.print(text, json!(null)) }
 }
 
 /// Trains with progress; with `--json` every logged step is a line.
@@ -97,8 +119,9 @@ pub fn fit(config: &RunConfig, out: &Path, resume: bool, stop: &AtomicBool, cont
 }
 
 fn dry_run(config: &RunConfig, context: &Context) -> Result<()> {
-    let network = &config.network;
-    let data = config.data.open(network.resolution, network.channels).context("opening the images")?;
+    let latent = config.latent.as_ref().map(|latent| Latent::open(latent, &context.device)).transpose()?;
+    latent.as_ref().map_or(Ok(()), |latent| latent.must_fit(config.channels()))?;
+    let data = crossfade::train::images(config, latent.as_ref()).context("opening the images")?;
     let sizes = config.sizes();
     let text = format!("{}\n{}# images: {}\n", config.to_toml()?, describe(&sizes), data.describe());
     let images = json!({ "set": data.describe(), "count": data.len() });

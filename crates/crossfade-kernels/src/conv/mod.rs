@@ -9,6 +9,7 @@ mod winograd;
 
 use crate::simd::Isa;
 use rayon::prelude::*;
+use winograd::{Kernels, Weights};
 
 /// Sizes of a convolution with a square kernel and zeros around the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,8 +137,8 @@ impl Method {
         check_forward(x, bias, shape, out);
         match self.algorithm {
             Algorithm::Winograd => {
-                let u = winograd::Filters::forward(self.isa, weight, shape);
-                winograd::convolve(self.isa, x, &u, bias, shape, out);
+                let weights = Weights::Raw(Kernels::forward(weight, shape));
+                winograd::convolve(self.isa, x, weights, bias, shape, out);
             }
             Algorithm::Direct if spread::pays(self.isa, shape) => {
                 let packed = spread::filters(self.isa, weight, shape);
@@ -158,8 +159,8 @@ impl Method {
         check_len("input gradient", dx, shape.x_len());
         match self.algorithm {
             Algorithm::Winograd => {
-                let u = winograd::Filters::backward(self.isa, weight, shape);
-                winograd::convolve(self.isa, dy, &u, None, &shape.transposed(), dx);
+                let weights = Weights::Raw(Kernels::backward(weight, shape));
+                winograd::convolve(self.isa, dy, weights, None, &shape.transposed(), dx);
             }
             Algorithm::Direct if spread::pays(self.isa, &shape.transposed()) => {
                 let packed = spread::rotated_filters(self.isa, weight, shape);
@@ -237,7 +238,9 @@ impl Prepared {
         check_len("weights", weight, shape.weight_len());
         let Method { isa, algorithm } = Method::choose(shape);
         let filters = match algorithm {
-            Algorithm::Winograd => Filters::Winograd(winograd::Filters::forward(isa, weight, shape).keep()),
+            Algorithm::Winograd => {
+                Filters::Winograd(winograd::Filters::new(isa, Kernels::forward(weight, shape)).keep())
+            }
             Algorithm::Direct if spread::pays(isa, shape) => {
                 Filters::Spread(spread::filters(isa, weight, shape).keep())
             }
@@ -254,7 +257,7 @@ impl Prepared {
         let shape = ConvShape { n, ..self.shape };
         check_forward(x, bias, &shape, out);
         match &self.filters {
-            Filters::Winograd(u) => winograd::convolve(self.isa, x, u, bias, &shape, out),
+            Filters::Winograd(u) => winograd::convolve(self.isa, x, Weights::Ready(u), bias, &shape, out),
             Filters::Direct(packed) => direct::convolve(self.isa, x, packed, bias, &shape, out),
             Filters::Spread(packed) => spread::convolve(self.isa, x, packed, bias, &shape, out),
         }

@@ -5,7 +5,7 @@
 use super::ConvShape;
 use super::direct::Filters;
 use super::layout::{Gather, Scatter};
-use crate::gemm::{RowProduct, panels};
+use crate::gemm::{Onto, RowProduct, panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
 use rayon::prelude::*;
@@ -114,7 +114,7 @@ fn products(isa: Isa, picture: &[f32], filters: &Filters, s: &ConvShape, first: 
             b: filters.panel(panel, l, s.ci).as_ptr(),
             c: c.as_mut_ptr(),
             ldc: width,
-            accumulate: false,
+            onto: Onto::Nothing,
         };
         let column = panel.start * l;
         let scatter = Scatter {

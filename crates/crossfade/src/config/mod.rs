@@ -2,41 +2,54 @@
 //!
 //! [`RunConfig`] holds every option once; the defaults are its sections' `Default` impls and nowhere else. Reading is
 //! strict and reports every problem at once, with its line.
+mod autoencoder;
 mod overrides;
 mod read;
 mod resume;
 mod sections;
 mod sizes;
 mod suggest;
+mod tasks;
 mod validate;
+mod written;
 
-pub use sections::{OptimConfig, SampleConfig, TrainConfig};
+pub use autoencoder::{AutoencoderRun, is_autoencoder};
+pub use sections::{Baseline, LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::Sizes;
 
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
 use crate::loss::Objective;
-use crate::nn::UNetConfig;
+use crate::nn::{CondUNetConfig, UNetConfig};
+use crate::task::TaskConfig;
 use crossfade_math::{AttenuationFn, EmaSchedule, LrSchedule, Precond, Process};
+use read::Problem;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Longest configuration that is read.
 const MAX_BYTES: u64 = 256 << 10;
 
 /// Every option of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
     /// Seed of the weights, the order of the images, the noise and the samples.
     pub seed: u64,
+    /// What is made, from what.
+    pub task: TaskConfig,
     /// How images fade and noise rises.
     pub process: Process,
+    /// Another process in place of that one, for comparison.
+    pub baseline: Option<Baseline>,
     /// The scalings around the network.
     pub precond: Precond,
-    /// The network.
+    /// The network of unconditional generation.
     pub network: UNetConfig,
+    /// The network of every other task, in place of that one.
+    pub condition: Option<CondUNetConfig>,
     /// The images.
     pub data: DataConfig,
     /// What is minimised.
@@ -47,20 +60,26 @@ pub struct RunConfig {
     pub train: TrainConfig,
     /// How images are made.
     pub sample: SampleConfig,
+    /// The autoencoder in whose latent space all of this happens; none for pixels.
+    pub latent: Option<LatentConfig>,
 }
 
 impl Default for RunConfig {
     fn default() -> Self {
         Self {
             seed: 0,
+            task: TaskConfig::default(),
             process: Process::default(),
+            baseline: None,
             precond: Precond::default(),
             network: UNetConfig::default(),
+            condition: None,
             data: DataConfig::Procedural { seed: 0, len: 50_000 },
             loss: Objective::default(),
             optim: OptimConfig::default(),
             train: TrainConfig::default(),
             sample: SampleConfig::default(),
+            latent: None,
         }
     }
 }
@@ -68,46 +87,21 @@ impl Default for RunConfig {
 impl RunConfig {
     /// Reads and validates the configuration in `path`.
     pub fn load(path: &Path) -> Result<Self> {
-        let file = std::fs::File::open(path).map_err(Error::io(path))?;
-        let mut bytes = Vec::new();
-        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(Error::file(path, format!("no configuration: longer than {} KiB", MAX_BYTES >> 10)));
-        }
-        let text = String::from_utf8(bytes).map_err(|_| Error::file(path, "no configuration: not UTF-8 text"))?;
-        Self::parse(&text, &path.display().to_string())
+        Self::parse(&read_text(path)?, &path.display().to_string())
     }
 
     /// Reads and validates a configuration; `origin` is the file that errors name.
     ///
     /// All problems are reported at once, each as `origin:LINE: section.key: message`.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
-        let document = read::Document::parse(text, origin);
-        let (config, mut problems) = read::read::<Self>(&document.table);
-        if document.syntax.is_empty() {
-            problems.extend(config.semantic_problems(&problems));
-        } else {
-            // What a broken line was to say is unknown, so nothing can be called missing.
-            problems.retain(|p| !p.missing && !document.is_broken(&p.path));
-        }
-        let mut located: Vec<_> = problems.iter().map(|p| document.locate(p)).chain(document.syntax.clone()).collect();
-        located.sort_by_key(|(line, _)| *line);
-        finish(config, located.into_iter().map(|(_, text)| text).collect())
+        parse_as(text, origin)
     }
 
     /// The configuration with `section.key=value` assignments applied; all problems are reported at once.
     ///
     /// Values are TOML; bare words are strings. A new `kind` drops what belonged to the old one.
     pub fn with_overrides<S: AsRef<str>>(self, sets: &[S]) -> Result<Self> {
-        if sets.is_empty() {
-            return Ok(self);
-        }
-        let mut table = self.table()?;
-        let (applied, mut lines) = overrides::apply(&mut table, sets);
-        let (config, mut problems) = read::read::<Self>(&table);
-        problems.extend(config.semantic_problems(&problems));
-        lines.extend(problems.iter().map(|p| overrides::locate(&applied, p)));
-        finish(config, lines)
+        override_as(self, sets)
     }
 
     /// Checks that the values make sense, alone and together; all problems are reported at once.
@@ -120,16 +114,17 @@ impl RunConfig {
         toml::to_string(self).map_err(unwritable)
     }
 
-    fn table(&self) -> Result<toml::Table> {
-        toml::Table::try_from(self).map_err(unwritable)
-    }
-
     /// The configuration with a relative path of images taken as one below `root`.
     pub fn with_data_root(mut self, root: &Path) -> Self {
-        if let Some(path) = data_path(&mut self.data) {
+        for (_, path) in self.data.paths_mut() {
             *path = root.join(&*path);
         }
         self
+    }
+
+    /// Channels of x_t: of the images, or of their latents.
+    pub fn channels(&self) -> usize {
+        self.condition.as_ref().map_or(self.network.channels, |network| network.channels)
     }
 
     /// How many parts phi has; the phi head has this many times the image's channels.
@@ -139,26 +134,62 @@ impl RunConfig {
 
     /// The learning rate over the steps.
     pub fn lr_schedule(&self) -> LrSchedule {
-        let o = &self.optim;
-        LrSchedule { base: o.lr, floor: o.lr_floor, steps: self.train.steps, warmup: o.warmup, exponent: o.lr_exponent }
+        self.optim.lr_schedule(self.train.steps)
     }
 
     /// The decay of the averaged weights over the steps.
     pub fn ema_schedule(&self) -> EmaSchedule {
-        let o = &self.optim;
-        EmaSchedule { beta: o.ema_beta, update_after: o.ema_after, update_every: o.ema_every }
+        self.optim.ema_schedule()
     }
 }
 
-/// Where the images lie, if they lie anywhere.
-fn data_path(data: &mut DataConfig) -> Option<&mut PathBuf> {
-    match data {
-        DataConfig::Procedural { .. } => None,
-        DataConfig::Cifar10 { path, .. }
-        | DataConfig::Idx { path }
-        | DataConfig::Folder { path, .. }
-        | DataConfig::Zip { path, .. } => Some(path),
+/// A kind of configuration that knows what is wrong with its values.
+trait Checked: Serialize + DeserializeOwned + Default {
+    /// All problems but those that follow from `earlier` ones.
+    fn problems(&self, earlier: &[Problem]) -> Vec<Problem>;
+}
+
+impl Checked for RunConfig {
+    fn problems(&self, earlier: &[Problem]) -> Vec<Problem> {
+        self.semantic_problems(earlier)
     }
+}
+
+/// The text of a configuration.
+pub fn read_text(path: &Path) -> Result<String> {
+    let file = std::fs::File::open(path).map_err(Error::io(path))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Error::file(path, format!("no configuration: longer than {} KiB", MAX_BYTES >> 10)));
+    }
+    String::from_utf8(bytes).map_err(|_| Error::file(path, "no configuration: not UTF-8 text"))
+}
+
+fn parse_as<T: Checked>(text: &str, origin: &str) -> Result<T> {
+    let document = read::Document::parse(text, origin);
+    let (config, mut problems) = read::read::<T>(&document.table);
+    if document.syntax.is_empty() {
+        problems.extend(config.problems(&problems));
+    } else {
+        // What a broken line was to say is unknown, so nothing can be called missing.
+        problems.retain(|p| !p.missing && !document.is_broken(&p.path));
+    }
+    let mut located: Vec<_> = problems.iter().map(|p| document.locate(p)).chain(document.syntax.clone()).collect();
+    located.sort_by_key(|(line, _)| *line);
+    finish(config, located.into_iter().map(|(_, text)| text).collect())
+}
+
+fn override_as<T: Checked, S: AsRef<str>>(config: T, sets: &[S]) -> Result<T> {
+    if sets.is_empty() {
+        return Ok(config);
+    }
+    let mut table = toml::Table::try_from(&config).map_err(unwritable)?;
+    let (applied, mut lines) = overrides::apply(&mut table, sets);
+    let (config, mut problems) = read::read::<T>(&table);
+    problems.extend(config.problems(&problems));
+    lines.extend(problems.iter().map(|p| overrides::locate(&applied, p)));
+    finish(config, lines)
 }
 
 fn unwritable(error: toml::ser::Error) -> Error {

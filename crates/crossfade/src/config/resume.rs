@@ -1,6 +1,7 @@
 //! Which options may change between a run and its resumption.
 use super::RunConfig;
 use crate::error::{Error, Result};
+use std::path::PathBuf;
 
 impl RunConfig {
     /// An error that lists every option in which a resumed run would differ from the one that wrote the checkpoint. How often
@@ -8,24 +9,30 @@ impl RunConfig {
     pub fn must_resume_as(&self, wanted: &Self) -> Result<()> {
         let neutral = |config: &Self| {
             let mut config = config.clone();
-            let plain = Self::default();
-            config.sample = plain.sample;
-            config.train.log_every = plain.train.log_every;
-            config.train.sample_every = plain.train.sample_every;
-            config.train.checkpoint_every = plain.train.checkpoint_every;
-            config.train.keep = plain.train.keep;
-            config.train.loader_threads = plain.train.loader_threads;
+            config.sample = Self::default().sample;
+            config.train = config.train.without_habits();
+            // The checkpoint holds the first stage; where it once came from and where its latents are kept may change.
+            if let Some(latent) = &mut config.latent {
+                (latent.autoencoder, latent.cache) = (PathBuf::new(), None);
+            }
+            if let Some(network) = &mut config.condition {
+                network.encoder_weights = None;
+            }
             config.to_toml()
         };
-        let (old, new) = (neutral(self)?, neutral(wanted)?);
-        let changed: Vec<String> = (old.lines().zip(new.lines()))
-            .filter(|(a, b)| a != b)
-            .map(|(a, b)| format!("the run has `{a}`, the configuration `{b}`"))
-            .collect();
-        if old == new {
-            return Ok(());
-        }
-        let advice = "a resumed run must be the same run; restore these options or start in another directory";
-        Err(Error::Config([vec![advice.to_string()], changed].concat()))
+        must_equal(&neutral(self)?, &neutral(wanted)?)
     }
+}
+
+/// An error that lists the lines in which two configurations differ.
+pub(super) fn must_equal(old: &str, new: &str) -> Result<()> {
+    let changed: Vec<String> = (old.lines().zip(new.lines()))
+        .filter(|(a, b)| a != b)
+        .map(|(a, b)| format!("the run has `{a}`, the configuration `{b}`"))
+        .collect();
+    if old == new {
+        return Ok(());
+    }
+    let advice = "a resumed run must be the same run; restore these options or start in another directory";
+    Err(Error::Config([vec![advice.to_string()], changed].concat()))
 }

@@ -1,8 +1,9 @@
 //! The sections that no other module owns.
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
-use crossfade_math::{Blend, Grid};
+use crossfade_math::{Blend, Ddpm, EmaSchedule, Grid, LrSchedule};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// How weights follow the gradient: AdamW, the learning rate over time and the averaged weights (§2.5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +59,16 @@ impl OptimConfig {
     pub fn clip(&self) -> Option<f64> {
         (self.clip > 0.0).then_some(self.clip)
     }
+
+    /// The learning rate over `steps` steps.
+    pub fn lr_schedule(&self, steps: u64) -> LrSchedule {
+        LrSchedule { base: self.lr, floor: self.lr_floor, steps, warmup: self.warmup, exponent: self.lr_exponent }
+    }
+
+    /// The decay of the averaged weights over the steps.
+    pub fn ema_schedule(&self) -> EmaSchedule {
+        EmaSchedule { beta: self.ema_beta, update_after: self.ema_after, update_every: self.ema_every }
+    }
 }
 
 /// How long a run trains, in what portions, and what it leaves behind on the way.
@@ -101,6 +112,36 @@ impl Default for TrainConfig {
             keep: 3,
         }
     }
+}
+
+impl TrainConfig {
+    /// With the defaults for what the weights do not depend on: how often things are written, and by how many threads.
+    pub(super) fn without_habits(&self) -> Self {
+        let Self { log_every, sample_every, checkpoint_every, keep, loader_threads, .. } = Self::default();
+        Self { log_every, sample_every, checkpoint_every, keep, loader_threads, ..self.clone() }
+    }
+}
+
+/// The first stage of a latent run; the `[latent]` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LatentConfig {
+    /// The autoencoder: a checkpoint of its training or the directory of its run. The run's own checkpoints hold it too.
+    pub autoencoder: PathBuf,
+    /// Latents are multiplied by this; without it by one over the standard deviation of the first batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f64>,
+    /// A file for the encoded images, made at the first start; without it images are encoded whenever they are needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<PathBuf>,
+}
+
+/// A process to compare with; the `[baseline]` section.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Baseline {
+    /// DDPM: eps is predicted, by the mean of both decoders if there are two; sampled by ancestral steps.
+    Ddpm(Ddpm),
 }
 
 /// How images are made; the command line can override it.

@@ -1,7 +1,7 @@
 //! How large a run is, before it starts.
 use super::RunConfig;
 use crate::nn::config::{BlockPlan, Resample};
-use crate::nn::{Decoders, UNetConfig};
+use crate::nn::{CondUNetConfig, Decoders, UNetConfig};
 use serde::Serialize;
 
 /// Bytes of a number.
@@ -28,18 +28,45 @@ impl RunConfig {
     /// The sizes of this run; the configuration must be valid.
     pub fn sizes(&self) -> Sizes {
         let phi_parts = self.phi_parts();
-        let parameters = self.network.parameter_count(phi_parts) as u64;
-        let weights = F32 * parameters;
-        let kept = F32 * kept_values(&self.network);
-        let passing = F32 * passing_values(&self.network);
+        let (parameters, kept, passing) = match &self.condition {
+            None => {
+                let network = &self.network;
+                (network.parameter_count(phi_parts), kept_values(network), passing_values(network))
+            }
+            Some(network) => {
+                let [kept, passing] = self.conditional_values(network);
+                (network.parameter_count(phi_parts), kept, passing)
+            }
+        };
+        let parameters = parameters as u64;
+        let (weights, kept, passing) = (F32 * parameters, F32 * kept, F32 * passing);
         Sizes {
             parameters,
             phi_parts,
             weights_bytes: weights,
             checkpoint_bytes: 4 * weights,
             train_bytes: 5 * weights + kept * self.train.batch as u64,
-            sample_bytes: weights + passing * self.sample.count as u64,
+            // A task works on one window at a time.
+            sample_bytes: weights + passing * if self.condition.is_some() { 1 } else { self.sample.count as u64 },
         }
+    }
+}
+
+/// Images of a level's width that a level of a network with a condition keeps for the backward pass, roughly: of two
+/// residual blocks, a relation and an attention.
+const LEVEL_IMAGES: u64 = 40;
+
+impl RunConfig {
+    /// Values an example that the backward pass keeps, and that live at once in a forward pass.
+    fn conditional_values(&self, network: &CondUNetConfig) -> [u64; 2] {
+        let [height, width] = self.task.task().size().unwrap_or_default();
+        // Latents of the reference are a quarter a side.
+        let shrunk = if self.latent.is_some() { 4 } else { 1 };
+        let pixels = (height / shrunk * (width / shrunk)) as u64;
+        let sides = if network.decoders == Decoders::Two { 3 } else { 2 };
+        let level = |(i, m): (usize, &usize)| LEVEL_IMAGES * (m * network.width) as u64 * (pixels >> (2 * i.min(31)));
+        let kept = sides * network.mult.iter().enumerate().map(level).sum::<u64>();
+        [kept, network.mult.iter().enumerate().map(level).max().unwrap_or(0)]
     }
 }
 

@@ -1,6 +1,6 @@
 //! Whether values make sense, alone and together.
-use super::RunConfig;
 use super::read::Problem;
+use super::{OptimConfig, RunConfig, TrainConfig};
 use crate::data::DataConfig;
 use crate::nn::Decoders;
 use crossfade_math::{Attenuation, Precond};
@@ -11,14 +11,20 @@ const LABELS: usize = 9;
 const MAX: usize = 1 << 14;
 
 /// Collects problems unless a key that they rest on is itself in doubt.
-struct Checks {
+pub(super) struct Checks {
     doubtful: Vec<String>,
-    problems: Vec<Problem>,
+    pub problems: Vec<Problem>,
 }
 
 impl Checks {
+    /// What follows from `earlier` problems is not reported again.
+    pub fn after(earlier: &[Problem]) -> Self {
+        let doubtful = earlier.iter().flat_map(|p| p.doubtful.clone()).collect();
+        Self { doubtful, problems: Vec::new() }
+    }
+
     /// `keys`: what the requirement rests on, first the one to report.
-    fn require(&mut self, ok: bool, keys: &[&str], message: impl Into<String>) {
+    pub fn require(&mut self, ok: bool, keys: &[&str], message: impl Into<String>) {
         let near = |key: &str, doubtful: &str| {
             let within = |inner: &str, outer: &str| {
                 inner.strip_prefix(outer).is_some_and(|r| r.is_empty() || r.starts_with('.'))
@@ -39,26 +45,67 @@ impl Checks {
         self.require(value > 0.0 && value.is_finite(), &[key], format!("must be positive, not {value}"));
     }
 
-    fn not_negative(&mut self, value: f64, key: &str) {
+    pub fn not_negative(&mut self, value: f64, key: &str) {
         self.require(value >= 0.0 && value.is_finite(), &[key], format!("must not be negative, not {value}"));
     }
 
     fn share(&mut self, value: f64, key: &str) {
         self.require((0.0..1.0).contains(&value), &[key], format!("must be at least 0 and below 1, not {value}"));
     }
+
+    /// The `[data]` section.
+    pub fn data(&mut self, data: &DataConfig) {
+        if let DataConfig::Procedural { len, .. } = data {
+            self.at_least_one(*len as u64, "data.len");
+        }
+        for (key, path) in data.clone().paths_mut() {
+            self.require(!path.as_os_str().is_empty(), &[&format!("data.{key}")], "must not be empty");
+        }
+    }
+
+    /// The `[optim]` section.
+    pub fn optim(&mut self, o: &OptimConfig) {
+        self.positive(o.lr, "optim.lr");
+        let floor = (0.0..=o.lr).contains(&o.lr_floor) || o.lr <= 0.0 || o.lr.is_nan();
+        self.require(floor, &["optim.lr_floor", "optim.lr"], format!("must be from 0 to optim.lr = {}", o.lr));
+        self.not_negative(o.lr_exponent, "optim.lr_exponent");
+        self.not_negative(o.weight_decay, "optim.weight_decay");
+        self.share(o.beta1, "optim.beta1");
+        self.share(o.beta2, "optim.beta2");
+        self.positive(o.adam_eps, "optim.adam_eps");
+        self.not_negative(o.clip, "optim.clip");
+        self.share(o.ema_beta, "optim.ema_beta");
+        self.at_least_one(o.ema_every, "optim.ema_every");
+    }
+
+    /// What the `[train]` section of every run needs.
+    pub fn train(&mut self, t: &TrainConfig) {
+        self.at_least_one(t.steps, "train.steps");
+        self.at_least_one(t.batch as u64, "train.batch");
+        self.at_least_one(t.accumulate as u64, "train.accumulate");
+        self.at_least_one(t.loader_threads as u64, "train.loader_threads");
+        self.at_least_one(t.log_every, "train.log_every");
+        self.at_least_one(t.checkpoint_every, "train.checkpoint_every");
+        self.at_least_one(t.keep as u64, "train.keep");
+        let p = t.augment;
+        self.require((0.0..=1.0).contains(&p), &["train.augment"], format!("must be from 0 to 1, not {p}"));
+    }
 }
 
 impl RunConfig {
     /// All problems but those that follow from `earlier` ones.
     pub(super) fn semantic_problems(&self, earlier: &[Problem]) -> Vec<Problem> {
-        let doubtful = earlier.iter().flat_map(|p| p.doubtful.clone()).collect();
-        let mut checks = Checks { doubtful, problems: Vec::new() };
+        let mut checks = Checks::after(earlier);
         self.check_process(&mut checks);
-        self.check_network(&mut checks);
-        self.check_data(&mut checks);
-        self.check_optim(&mut checks);
+        self.check_task(&mut checks);
+        if self.condition.is_none() {
+            self.check_network(&mut checks);
+        }
+        checks.data(&self.data);
+        checks.optim(&self.optim);
         self.check_train(&mut checks);
         self.check_sample(&mut checks);
+        self.check_latent(&mut checks);
         checks.problems
     }
 
@@ -74,6 +121,8 @@ impl RunConfig {
 
     fn check_network(&self, checks: &mut Checks) {
         let n = &self.network;
+        let fits = matches!(n.channels, 1 | 3) || self.latent.is_some();
+        checks.require(fits, &["network.channels"], format!("images have 1 or 3 channels, not {}", n.channels));
         let single = n.decoders == Decoders::One && self.process.attenuation != Attenuation::Constant;
         checks.require(
             !single,
@@ -110,46 +159,25 @@ impl RunConfig {
         }
     }
 
-    fn check_data(&self, checks: &mut Checks) {
-        let c = self.network.channels;
-        checks.require(matches!(c, 1 | 3), &["network.channels"], format!("images have 1 or 3 channels, not {c}"));
-        match &self.data {
-            DataConfig::Procedural { len, .. } => checks.at_least_one(*len as u64, "data.len"),
-            DataConfig::Cifar10 { path, .. }
-            | DataConfig::Idx { path }
-            | DataConfig::Folder { path, .. }
-            | DataConfig::Zip { path, .. } => {
-                checks.require(!path.as_os_str().is_empty(), &["data.path"], "must not be empty");
-            }
+    fn check_latent(&self, checks: &mut Checks) {
+        let Some(latent) = &self.latent else { return };
+        checks.require(!latent.autoencoder.as_os_str().is_empty(), &["latent.autoencoder"], "must not be empty");
+        if let Some(scale) = latent.scale {
+            checks.positive(scale, "latent.scale");
         }
-    }
-
-    fn check_optim(&self, checks: &mut Checks) {
-        let o = &self.optim;
-        checks.positive(o.lr, "optim.lr");
-        let floor = (0.0..=o.lr).contains(&o.lr_floor) || o.lr <= 0.0 || o.lr.is_nan();
-        checks.require(floor, &["optim.lr_floor", "optim.lr"], format!("must be from 0 to optim.lr = {}", o.lr));
-        checks.not_negative(o.lr_exponent, "optim.lr_exponent");
-        checks.not_negative(o.weight_decay, "optim.weight_decay");
-        checks.share(o.beta1, "optim.beta1");
-        checks.share(o.beta2, "optim.beta2");
-        checks.positive(o.adam_eps, "optim.adam_eps");
-        checks.not_negative(o.clip, "optim.clip");
-        checks.share(o.ema_beta, "optim.ema_beta");
-        checks.at_least_one(o.ema_every, "optim.ema_every");
+        let clip = self.sample.clip;
+        checks.require(clip == 0.0, &["sample.clip", "latent"], "must be 0: latents have no limits as pixels have");
+        let augment = self.train.augment;
+        checks.require(
+            augment == 0.0,
+            &["train.augment", "latent"],
+            "must be 0: the pipe augments pixels, not latents",
+        );
     }
 
     fn check_train(&self, checks: &mut Checks) {
-        let t = &self.train;
-        checks.at_least_one(t.steps, "train.steps");
-        checks.at_least_one(t.batch as u64, "train.batch");
-        checks.at_least_one(t.accumulate as u64, "train.accumulate");
-        checks.at_least_one(t.loader_threads as u64, "train.loader_threads");
-        checks.at_least_one(t.log_every, "train.log_every");
-        checks.at_least_one(t.checkpoint_every, "train.checkpoint_every");
-        checks.at_least_one(t.keep as u64, "train.keep");
-        let p = t.augment;
-        checks.require((0.0..=1.0).contains(&p), &["train.augment"], format!("must be from 0 to 1, not {p}"));
+        checks.train(&self.train);
+        let p = self.train.augment;
         let labels = self.network.augment_dim;
         checks.require(
             labels == 0 || labels == LABELS,

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::DataConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Images read between two reports of progress.
 const CHUNK: usize = 64;
@@ -64,7 +64,17 @@ pub fn check(config: &DataConfig, progress: &mut dyn FnMut(usize, usize)) -> Res
         let end = images.min(start + CHUNK);
         let found: Vec<_> = (start..end)
             .into_par_iter()
-            .map(|k| set.get(k).map(|image| (image.width, image.height, image.channels)))
+            .map(|k| {
+                let image = set.get(k)?;
+                let size = (image.width, image.height, image.channels);
+                match set.label(k)? {
+                    Some(map) if (map.width, map.height) != (size.0, size.1) => {
+                        let problem = format!("has {}x{} pixels, its map {}x{}", size.0, size.1, map.width, map.height);
+                        Err(Error::file(set.name(k), problem))
+                    }
+                    _ => Ok(size),
+                }
+            })
             .collect();
         for (k, found) in (start..end).zip(found) {
             match found {

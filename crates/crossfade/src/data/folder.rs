@@ -7,7 +7,7 @@ use super::{Dataset, Image, is_image_name};
 use crate::error::{Error, Result};
 
 /// Largest image file that is read.
-const MAX_FILE: u64 = 256 << 20;
+pub(super) const MAX_FILE: u64 = 256 << 20;
 
 /// PNG, JPEG and WebP files under a directory, ordered by the bytes of their relative paths.
 ///
@@ -32,6 +32,11 @@ impl Folder {
         }
         set.files.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
         Ok(set)
+    }
+
+    /// The files, relative to the directory.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     fn list(&mut self, directory: &Path, pending: &mut Vec<PathBuf>) -> Result<()> {

@@ -41,33 +41,10 @@ impl Image {
     /// 16-bit and palette images become 8-bit, EXIF orientation is applied, colour profiles are ignored (as PIL does).
     /// Transparent pixels are laid over white, since the colours hidden under them are arbitrary.
     pub fn decode(bytes: &[u8], name: impl AsRef<Path>) -> Result<Self> {
-        let name = name.as_ref();
-        let bad = |reason: String| Error::file(name, format!("not a readable image: {reason}"));
-        let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| bad(e.to_string()))?;
-        if !matches!(reader.format(), Some(ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP)) {
-            return Err(bad("neither PNG nor JPEG nor WebP".into()));
-        }
-        if reader.format() == Some(ImageFormat::Jpeg) && !jpeg_is_whole(bytes) {
-            return Err(bad("the JPEG is truncated".into()));
-        }
-        let mut limits = Limits::no_limits();
-        limits.max_alloc = Some(MAX_DECODER_BYTES);
-        reader.limits(limits);
-        let mut decoder = reader.into_decoder().map_err(|e| bad(e.to_string()))?;
-        let (width, height) = decoder.dimensions();
-        if u64::from(width) * u64::from(height) > MAX_PIXELS {
-            return Err(bad(format!("{width}x{height} pixels, more than the limit of {} million", MAX_PIXELS >> 20)));
-        }
-        if width == 0 || height == 0 {
-            return Err(bad("no pixels".into()));
-        }
-        let orientation = decoder.orientation().map_err(|e| bad(e.to_string()))?;
-        let mut image = DynamicImage::from_decoder(decoder).map_err(|e| bad(e.to_string()))?;
-        image.apply_orientation(orientation);
-        Ok(Self::from_dynamic(image))
+        Ok(Self::from_dynamic(decode_upright(bytes, name.as_ref())?))
     }
 
-    fn from_dynamic(image: DynamicImage) -> Self {
+    pub(super) fn from_dynamic(image: DynamicImage) -> Self {
         let (width, height) = (image.width() as usize, image.height() as usize);
         let color = image.color();
         let (channels, pixels) = match (color.has_color(), color.has_alpha()) {
@@ -96,13 +73,30 @@ impl Image {
         if self.width == self.height {
             return Cow::Borrowed(self);
         }
-        let (left, top) = ((self.width - side) / 2, (self.height - side) / 2);
-        let row = self.width * self.channels;
-        let pixels = (top..top + side)
-            .flat_map(|y| &self.pixels[y * row + left * self.channels..][..side * self.channels])
-            .copied()
-            .collect();
-        Cow::Owned(Self::new(side, side, self.channels, pixels))
+        Cow::Owned(self.cut((self.width - side) / 2, (self.height - side) / 2, side, side))
+    }
+
+    /// The part of `width` x `height` pixels whose corner is (`left`, `top`); pixels outside the image are mirrored.
+    pub fn cut(&self, left: usize, top: usize, width: usize, height: usize) -> Self {
+        let channels = self.channels;
+        let mut pixels = Vec::with_capacity(width * height * channels);
+        for y in top..top + height {
+            let row = &self.pixels[mirrored(y, self.height) * self.width * channels..][..self.width * channels];
+            if left + width <= self.width {
+                pixels.extend_from_slice(&row[left * channels..(left + width) * channels]);
+            } else {
+                let places = (left..left + width).map(|x| mirrored(x, self.width) * channels);
+                pixels.extend(places.flat_map(|at| &row[at..at + channels]));
+            }
+        }
+        Self::new(width, height, channels, pixels)
+    }
+
+    /// The image mirrored left to right.
+    pub fn flip(&self) -> Self {
+        let rows = self.pixels.chunks_exact(self.width * self.channels);
+        let pixels = rows.flat_map(|row| row.chunks_exact(self.channels).rev().flatten()).copied().collect();
+        Self::new(self.width, self.height, self.channels, pixels)
     }
 
     /// The image as PNG with texts in it, each a key of 1 to 79 Latin-1 letters and any text.
@@ -128,6 +122,43 @@ impl Image {
         writer.write_image_data(&self.pixels)?;
         writer.finish()
     }
+}
+
+/// Where place `i` lies in a row of `n` that is continued by reflection, without repeating its ends.
+pub fn mirrored(i: usize, n: usize) -> usize {
+    if i < n {
+        return i;
+    }
+    let period = 2 * (n.max(2) - 1);
+    let at = i % period;
+    if n == 1 { 0 } else { at.min(period - at) }
+}
+
+/// Decodes a PNG, JPEG or WebP within limits and applies its EXIF orientation.
+pub(super) fn decode_upright(bytes: &[u8], name: &Path) -> Result<DynamicImage> {
+    let bad = |reason: String| Error::file(name, format!("not a readable image: {reason}"));
+    let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| bad(e.to_string()))?;
+    if !matches!(reader.format(), Some(ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP)) {
+        return Err(bad("neither PNG nor JPEG nor WebP".into()));
+    }
+    if reader.format() == Some(ImageFormat::Jpeg) && !jpeg_is_whole(bytes) {
+        return Err(bad("the JPEG is truncated".into()));
+    }
+    let mut limits = Limits::no_limits();
+    limits.max_alloc = Some(MAX_DECODER_BYTES);
+    reader.limits(limits);
+    let mut decoder = reader.into_decoder().map_err(|e| bad(e.to_string()))?;
+    let (width, height) = decoder.dimensions();
+    if u64::from(width) * u64::from(height) > MAX_PIXELS {
+        return Err(bad(format!("{width}x{height} pixels, more than the limit of {} million", MAX_PIXELS >> 20)));
+    }
+    if width == 0 || height == 0 {
+        return Err(bad("no pixels".into()));
+    }
+    let orientation = decoder.orientation().map_err(|e| bad(e.to_string()))?;
+    let mut image = DynamicImage::from_decoder(decoder).map_err(|e| bad(e.to_string()))?;
+    image.apply_orientation(orientation);
+    Ok(image)
 }
 
 /// ITU-R 601-2 luma in PIL's fixed point.

@@ -2,17 +2,16 @@
 //!
 //! What the sample at a counter is (which image, flipped or not) is a function of (seed, counter) alone, so the stream
 //! does not depend on threads or batch size, and a run resumes by its counter.
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
+use super::cache::Cache;
 use super::{Dataset, Image};
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, Stream};
+use crate::task::{Draw, TaskConfig};
 
-/// Most bytes of decoded images kept in memory.
-const CACHE_BYTES: usize = 512 << 20;
 /// Finished batches each thread may be ahead.
 const AHEAD: usize = 2;
 
@@ -42,10 +41,21 @@ pub struct Batch {
     pub shape: [usize; 4],
     /// NCHW in [-1, 1]: x / 127.5 - 1.
     pub pixels: Vec<f32>,
+    /// What the network is told, for tasks that have a condition.
+    pub condition: Option<Block>,
+}
+
+/// Values of a batch beside its pixels.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block {
+    /// (batch, channels, height, width).
+    pub shape: [usize; 4],
+    /// NCHW in [-1, 1].
+    pub values: Vec<f32>,
 }
 
 /// The order of samples: each epoch a permutation of the set.
-struct Order {
+pub(crate) struct Order {
     seed: u64,
     len: usize,
     epoch: Option<u64>,
@@ -53,11 +63,12 @@ struct Order {
 }
 
 impl Order {
-    fn new(seed: u64, len: usize) -> Self {
+    pub fn new(seed: u64, len: usize) -> Self {
         Self { seed, len, epoch: None, permutation: Vec::new() }
     }
 
-    fn index(&mut self, counter: u64) -> usize {
+    /// Which image the sample at `counter` is.
+    pub fn index(&mut self, counter: u64) -> usize {
         let epoch = counter / self.len as u64;
         if self.epoch != Some(epoch) {
             self.permutation = Stream::new(self.seed, epoch, 0, Purpose::Order).permutation(self.len);
@@ -88,21 +99,27 @@ pub struct Loader {
 impl Loader {
     /// Starts with the sample at `first_counter`.
     pub fn start(dataset: Arc<dyn Dataset>, config: LoaderConfig, first_counter: u64) -> Result<Self> {
+        Self::pairs(dataset, TaskConfig::default(), config, first_counter)
+    }
+
+    /// As [`Loader::start`], with samples made as `task` makes them.
+    pub fn pairs(
+        dataset: Arc<dyn Dataset>,
+        task: TaskConfig,
+        config: LoaderConfig,
+        first_counter: u64,
+    ) -> Result<Self> {
         if config.batch == 0 || config.threads == 0 || dataset.is_empty() {
             return Err(Error::request("a loader needs at least one image, one sample a batch and one thread"));
         }
-        let cached = config.cache && !dataset.in_memory();
-        let images = Arc::new(Images {
-            cache: if cached { (0..dataset.len()).map(|_| OnceLock::new()).collect() } else { Vec::new() },
-            cached_bytes: AtomicUsize::new(0),
-            dataset,
-        });
+        let images = Arc::new(Cache::new(dataset, config.cache));
         let mut loader = Self { queues: Vec::new(), workers: Vec::new(), turn: 0 };
         for k in 0..config.threads {
             let (sender, queue) = sync_channel(AHEAD);
             let worker = Worker {
                 images: Arc::clone(&images),
                 order: Order::new(config.seed, images.dataset.len()),
+                task: task.clone(),
                 config: config.clone(),
             };
             let start = first_counter + (k * config.batch) as u64;
@@ -141,36 +158,10 @@ impl Drop for Loader {
     }
 }
 
-/// The set, with what has been decoded of it.
-struct Images {
-    dataset: Arc<dyn Dataset>,
-    /// One place an image, or none at all.
-    cache: Vec<OnceLock<Image>>,
-    cached_bytes: AtomicUsize,
-}
-
-impl Images {
-    /// Calls `f` with image `index`.
-    fn with<T>(&self, index: usize, f: impl FnOnce(&Image) -> T) -> Result<T> {
-        let place = self.cache.get(index);
-        if let Some(image) = place.and_then(OnceLock::get) {
-            return Ok(f(image));
-        }
-        let image = self.dataset.get(index)?;
-        let result = f(&image);
-        if let Some(place) = place
-            && self.cached_bytes.fetch_add(image.pixels.len(), Ordering::Relaxed) < CACHE_BYTES
-        {
-            // Another thread may have been faster with the same image.
-            let _ = place.set(image);
-        }
-        Ok(result)
-    }
-}
-
 struct Worker {
-    images: Arc<Images>,
+    images: Arc<Cache>,
     order: Order,
+    task: TaskConfig,
     config: LoaderConfig,
 }
 
@@ -189,26 +180,53 @@ impl Worker {
     fn batch(&mut self, first: u64) -> Result<Batch> {
         let counters: Vec<u64> = (first..first + self.config.batch as u64).collect();
         let indices: Vec<usize> = counters.iter().map(|&c| self.order.index(c)).collect();
-        let mut shape = None;
-        let mut pixels = Vec::new();
+        let (mut target, mut condition) = (Gathered::default(), Gathered::default());
         for (&counter, &index) in counters.iter().zip(&indices) {
             let flip = self.config.flip && flipped(self.config.seed, counter);
-            let found = self.images.with(index, |image| {
-                append_planes(image, flip, &mut pixels);
-                [image.channels, image.height, image.width]
+            let draw = Draw { seed: self.config.seed, counter, flip };
+            let made = self.images.with(index, |found| {
+                let pair = self.task.task().pair(&found.image, found.label.as_ref(), &draw)?;
+                target.values.extend(&pair.target.values);
+                let told = pair.condition.map(|planes| {
+                    condition.values.extend(&planes.values);
+                    planes.shape
+                });
+                Ok((Some(pair.target.shape), told))
             })?;
-            if *shape.get_or_insert(found) != found {
-                let name = self.images.dataset.name(index);
-                return Err(Error::request(format!("{name}: of {found:?} (CHW), unlike the images before it")));
-            }
+            let name = || self.images.dataset.name(index);
+            let (made, told) = made.map_err(|e: Error| Error::file(name(), e.to_string()))?;
+            target.check(made, name)?;
+            condition.check(told, name)?;
         }
-        let [channels, height, width] = shape.unwrap_or_default();
-        Ok(Batch { shape: [counters.len(), channels, height, width], counters, indices, pixels })
+        let Block { shape, values: pixels } = target.block(counters.len()).unwrap_or_default();
+        Ok(Batch { shape, indices, pixels, condition: condition.block(counters.len()), counters })
+    }
+}
+
+/// Values of the samples so far, which must be of one shape.
+#[derive(Default)]
+struct Gathered {
+    shape: Option<[usize; 3]>,
+    values: Vec<f32>,
+}
+
+impl Gathered {
+    fn check(&mut self, found: Option<[usize; 3]>, name: impl Fn() -> String) -> Result<()> {
+        let Some(found) = found else { return Ok(()) };
+        if *self.shape.get_or_insert(found) != found {
+            return Err(Error::request(format!("{}: of {found:?} (CHW), unlike the images before it", name())));
+        }
+        Ok(())
+    }
+
+    fn block(self, samples: usize) -> Option<Block> {
+        let [channels, height, width] = self.shape?;
+        Some(Block { shape: [samples, channels, height, width], values: self.values })
     }
 }
 
 /// Appends an image as CHW in [-1, 1], mirrored if asked.
-fn append_planes(image: &Image, flip: bool, out: &mut Vec<f32>) {
+pub(crate) fn append_planes(image: &Image, flip: bool, out: &mut Vec<f32>) {
     let value = |v: u8| f32::from(v) / 127.5 - 1.0;
     for channel in 0..image.channels {
         for row in image.pixels.chunks_exact(image.width * image.channels) {

@@ -1,6 +1,6 @@
 //! Image sets behind one trait, and the registry.
 //!
-//! A source (one file each: [`cifar10`], [`idx`], [`folder`], [`zip`], [`procedural`]) gives its images as they are
+//! A source (one file each: [`cifar10`], [`idx`], [`folder`], [`zip`], [`procedural`], [`paired`]) gives its images as they are
 //! stored; [`DataConfig::open`] wraps it so that they come out square, at one resolution and channel count. The
 //! [`loader`] turns a set into batches. Nothing here knows the tensor engine.
 use std::borrow::Cow;
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
+mod cache;
 pub mod check;
 pub mod cifar10;
 pub mod files;
@@ -17,7 +18,12 @@ pub mod folder;
 pub mod idx;
 pub mod image;
 pub mod loader;
+pub mod mat;
+pub mod matlab_resize;
+pub mod paired;
 mod pickle;
+pub mod picture;
+pub mod plane;
 pub mod procedural;
 pub mod resize;
 pub mod sheet;
@@ -26,7 +32,10 @@ pub mod zip;
 pub use check::{CheckReport, check};
 pub use files::write_atomic;
 pub use image::{Image, png_text};
-pub use loader::{Batch, Loader, LoaderConfig};
+pub use loader::{Batch, Block, Loader, LoaderConfig};
+use paired::Paired;
+pub use picture::Picture;
+pub use plane::Plane;
 pub use resize::{Filter, PassOrder, resize};
 pub use sheet::contact_sheet;
 
@@ -43,6 +52,16 @@ pub trait Dataset: Send + Sync {
 
     /// The set in one line for people.
     fn describe(&self) -> String;
+
+    /// The map that belongs to image `index` (a mask, edges, depth, a sketch); none if the set has images only.
+    fn label(&self, _index: usize) -> Result<Option<Plane>> {
+        Ok(None)
+    }
+
+    /// Whether every image has a map.
+    fn has_labels(&self) -> bool {
+        false
+    }
 
     /// Whether `get` is little more than a copy, so that keeping its results would be a waste.
     fn in_memory(&self) -> bool {
@@ -125,9 +144,64 @@ pub enum DataConfig {
         #[serde(default)]
         filter: Filter,
     },
+    /// Two directories with images and maps of the same names.
+    Pairs {
+        /// The images.
+        images: PathBuf,
+        /// Their masks, edges, depths or sketches.
+        labels: PathBuf,
+    },
+    /// DUTS, saliency.
+    Duts {
+        /// The directory of `DUTS-TR` and `DUTS-TE`.
+        path: PathBuf,
+        /// DUTS-TR or DUTS-TE.
+        #[serde(default)]
+        split: Split,
+    },
+    /// BSDS, edges: the mean of all annotators.
+    Bsds {
+        /// The directory of `images` and `groundTruth`.
+        path: PathBuf,
+        /// Train and validation images, or test images.
+        #[serde(default)]
+        split: Split,
+    },
+    /// NYU Depth v2 as BTS lays it out.
+    NyuDepth {
+        /// The directory of `train` and `test`.
+        path: PathBuf,
+        /// Train or test.
+        #[serde(default)]
+        split: Split,
+    },
+    /// SketchyCOCO's objects.
+    SketchyCoco {
+        /// The directory of `GT` and `Sketch`.
+        path: PathBuf,
+        /// Train or val.
+        #[serde(default)]
+        split: Split,
+    },
 }
 
 impl DataConfig {
+    /// The paths that it names, and the keys that name them.
+    pub fn paths_mut(&mut self) -> Vec<(&'static str, &mut PathBuf)> {
+        match self {
+            Self::Procedural { .. } => vec![],
+            Self::Pairs { images, labels } => vec![("images", images), ("labels", labels)],
+            Self::Cifar10 { path, .. }
+            | Self::Idx { path }
+            | Self::Folder { path, .. }
+            | Self::Zip { path, .. }
+            | Self::Duts { path, .. }
+            | Self::Bsds { path, .. }
+            | Self::NyuDepth { path, .. }
+            | Self::SketchyCoco { path, .. } => vec![("path", path)],
+        }
+    }
+
     /// The images at exactly `resolution` x `resolution` with 1 or 3 `channels`.
     pub fn open(&self, resolution: usize, channels: usize) -> Result<Box<dyn Dataset>> {
         if !(1..=4096).contains(&resolution) || !matches!(channels, 1 | 3) {
@@ -151,6 +225,11 @@ impl DataConfig {
             Self::Idx { path } => Box::new(idx::Idx::open(path)?),
             Self::Folder { path, .. } => Box::new(folder::Folder::open(path)?),
             Self::Zip { path, .. } => Box::new(zip::Zip::open(path)?),
+            Self::Pairs { images, labels } => Box::new(Paired::folders(images, labels)?),
+            Self::Duts { path, split } => Box::new(Paired::duts(path, *split)?),
+            Self::Bsds { path, split } => Box::new(Paired::bsds(path, *split)?),
+            Self::NyuDepth { path, split } => Box::new(Paired::nyu(path, *split)?),
+            Self::SketchyCoco { path, split } => Box::new(Paired::sketchy(path, *split)?),
         })
     }
 }

@@ -10,10 +10,14 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use super::flex::Dense;
 
 /// Tiles of 4x4 pixels in a batch beyond which preparing on every call takes too little of the time to be worth memory.
-const FEW: usize = 128;
+const FEW: usize = 16;
+
+/// Bytes of one layer's prepared weights beyond which they are not kept: four times the weights, they would be read from
+/// memory, while the transform of a panel works in the cache.
+const LARGEST: usize = 8 << 20;
 
 /// Bytes of prepared weights beyond which no more are kept.
-const BUDGET: usize = 1 << 30;
+const BUDGET: usize = 224 << 20;
 
 struct Entry {
     weight: Weak<Bytes>,
@@ -26,7 +30,8 @@ static ENTRIES: LazyLock<Mutex<HashMap<(usize, ConvShape), Entry>>> = LazyLock::
 
 /// The prepared weights for a convolution of `shape`, if it pays, they have been used before and there is room for them.
 pub fn prepared(weight: &Dense, shape: &ConvShape) -> Option<Arc<Prepared>> {
-    if shape.n * shape.h.div_ceil(4) * shape.w.div_ceil(4) > FEW {
+    let bytes = |shape: &ConvShape| 16 * shape.weight_len();
+    if shape.n * shape.h.div_ceil(4) * shape.w.div_ceil(4) > FEW || bytes(shape) > LARGEST {
         return None;
     }
     let memory = weight.memory()?;
@@ -36,9 +41,9 @@ pub fn prepared(weight: &Dense, shape: &ConvShape) -> Option<Arc<Prepared>> {
     if let Some(Entry { prepared: Some(prepared), .. }) = entries.get(&key) {
         return Some(prepared.clone());
     }
-    let bytes = |(_, shape): &(usize, ConvShape)| 16 * shape.weight_len();
-    let kept: usize = entries.iter().filter(|(_, entry)| entry.prepared.is_some()).map(|(key, _)| bytes(key)).sum();
-    let again = entries.contains_key(&key) && kept + bytes(&key) <= BUDGET;
+    let kept: usize =
+        entries.iter().filter(|(_, entry)| entry.prepared.is_some()).map(|((_, shape), _)| bytes(shape)).sum();
+    let again = entries.contains_key(&key) && kept + bytes(shape) <= BUDGET;
     entries.retain(|_, entry| entry.weight.strong_count() > 0);
     // While a thread waits for the parts of this work it may take up another convolution, which locks too.
     drop(entries);

@@ -1,11 +1,13 @@
 //! A whole order of pictures: files, contact sheet, trajectories, interpolation, shards.
-use super::{Recipe, Start, sample_batch, to_image, to_images};
+use super::{Recipe, Start, decoded, sample_batch};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::SampleConfig;
 use crate::data::{Image, contact_sheet, write_atomic};
-use crate::engine::{Device, to_host};
+use crate::engine::Device;
 use crate::error::{Error, Result};
+use crate::latent::Latent;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Part `index` of `count`, as in `--shard 0/4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,8 @@ pub struct JobReport {
     pub evaluations: usize,
     /// The contact sheet.
     pub sheet: PathBuf,
+    /// Milliseconds before the first evaluation of the network.
+    pub loading_ms: f64,
 }
 
 /// A contact sheet shows no more than this.
@@ -87,29 +91,31 @@ pub fn run(
     device: &Device,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<JobReport> {
+    let began = Instant::now();
     let starts = job.starts();
     if starts.is_empty() || job.batch == 0 {
         return Err(Error::request("nothing to sample: count and batch must be at least 1, and the shard not empty"));
     }
     let net = checkpoint.denoiser(weights, device)?;
+    let latent = Latent::of(checkpoint, device)?;
     let network = &checkpoint.config.network;
     let size = [network.channels, network.resolution, network.resolution];
     std::fs::create_dir_all(&job.out).map_err(Error::io(&job.out))?;
+    let loading_ms = began.elapsed().as_secs_f64() * 1e3;
     let (mut sheet, mut evaluations, mut done) = (vec![], 0, 0);
     for group in starts.chunks(job.batch) {
         let mut paths = vec![vec![]; group.len()];
         let mut observe = |state: crate::sample::State<'_, crate::engine::Images>| {
             if job.trajectory {
-                let len = size.iter().product::<usize>();
-                let pair = [state.x_t, state.x0].map(|x| to_host(x.0.clone()));
-                for (k, path) in paths.iter_mut().enumerate() {
-                    path.push(pair.each_ref().map(|x| to_image(&x[k * len..(k + 1) * len], size)));
+                let [noisy, clean] = [state.x_t, state.x0].map(|x| decoded(latent.as_ref(), x.0.clone()));
+                for (path, pair) in paths.iter_mut().zip(noisy.into_iter().zip(clean)) {
+                    path.push(pair.into());
                 }
             }
         };
         let sampled = sample_batch(&net, config, size, job.seed, group, device, &mut observe)?;
         evaluations = sampled.nfe;
-        for ((start, image), path) in group.iter().zip(to_images(sampled.x0.0)).zip(paths) {
+        for ((start, image), path) in group.iter().zip(decoded(latent.as_ref(), sampled.x0.0)).zip(paths) {
             let recipe = Recipe::new(checkpoint, weights, config, job.seed, *start);
             let name = name(*start, done);
             write_atomic(job.out.join(format!("{name}.png")), &recipe.png(&image)?)?;
@@ -125,14 +131,14 @@ pub fn run(
         progress(done, starts.len());
     }
     let columns = if job.between.is_some() { sheet.len().min(16) } else { (sheet.len() as f64).sqrt().ceil() as usize };
-    let drawn = contact_sheet(&sheet, columns, 2, (64 / size[2]).max(1));
+    let drawn = contact_sheet(&sheet, columns, 2, (64 / sheet[0].width).max(1));
     let file = match job.shard {
         Shard::ALL => "sheet.png".to_string(),
         Shard { index, count } => format!("sheet-{index}-of-{count}.png"),
     };
     let file = job.out.join(file);
     write_atomic(&file, &drawn.encode_png(&[])?)?;
-    Ok(JobReport { images: done, evaluations, sheet: file })
+    Ok(JobReport { images: done, evaluations, sheet: file, loading_ms })
 }
 
 fn name(start: Start, nth: usize) -> String {

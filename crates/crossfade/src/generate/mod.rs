@@ -1,14 +1,17 @@
 //! Pictures from a network: image k is a pure function of (weights, settings, seed, k).
 mod job;
+mod maker;
 mod recipe;
 
 pub use job::{Job, JobReport, Shard, run};
+pub use maker::Maker;
 pub use recipe::{Recipe, Reproduced, reproduce};
 
 use crate::config::SampleConfig;
 use crate::data::Image;
 use crate::engine::{Device, Images, Tensor, from_vec, to_host};
 use crate::error::Result;
+use crate::latent::Latent;
 use crate::nn::Denoiser;
 use crate::rng::{Purpose, Stream};
 use crate::sample::{Hooks, Problem, Sampled, State};
@@ -88,6 +91,17 @@ pub fn to_images(x: Tensor<4>) -> Vec<Image> {
     let [_, c, h, w] = x.dims();
     let values = to_host(x);
     values.chunks_exact(c * h * w).map(|planes| to_image(planes, [c, h, w])).collect()
+}
+
+/// 8-bit pictures of what a network made: of pixels, or of latents through their decoder.
+///
+/// # Shapes
+/// `[B, C, H, W]` to B images.
+pub fn decoded(latent: Option<&Latent>, x: Tensor<4>) -> Vec<Image> {
+    match latent {
+        Some(latent) => to_images(latent.decode(x)),
+        None => to_images(x),
+    }
 }
 
 /// One picture from its planes.

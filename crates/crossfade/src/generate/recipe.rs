@@ -1,10 +1,11 @@
 //! Pictures that say how they were made: the settings as a text chunk of the PNG, and their reproduction.
-use super::{Start, sample_batch, to_images};
+use super::{Start, decoded, sample_batch};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::SampleConfig;
 use crate::data::{Image, png_text};
 use crate::engine::Device;
 use crate::error::{Error, Result};
+use crate::latent::Latent;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -100,7 +101,8 @@ pub fn reproduce(path: &Path, checkpoint: Option<&Path>, device: &Device) -> Res
     let network = &checkpoint.config.network;
     let size = [network.channels, network.resolution, network.resolution];
     let sampled = sample_batch(&net, &recipe.sample, size, recipe.seed, &[recipe.start], device, &mut |_| ())?;
-    let image = to_images(sampled.x0.0).pop().ok_or_else(|| Error::Run("no image came out".into()))?;
+    let latent = Latent::of(&checkpoint, device)?;
+    let image = decoded(latent.as_ref(), sampled.x0.0).pop().ok_or_else(|| Error::Run("no image came out".into()))?;
     let png = recipe.png(&image)?;
     Ok(Reproduced { identical: png == original, png, recipe })
 }

@@ -1,11 +1,17 @@
 //! The training objective (Eq. 11): errors of both heads at x_t, weighted over time.
+mod autoencoder;
+mod balanced;
+mod injected;
 mod objective;
 
+pub use autoencoder::{AutoencoderLoss, DiscriminatorStep, GeneratorStep, GeneratorTerms, hinge};
+pub use balanced::balanced_cross_entropy;
+pub use injected::injected_gradient;
 pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduction};
 
 use crate::engine::{Images, Tensor, column};
 use crate::nn::{Denoiser, DropoutKey, Heads, RawHeads};
-use crossfade_math::{AttenuationFn, Coef, Field, Process, Weighting};
+use crossfade_math::{AttenuationFn, Coef, Ddpm, Field, Process, Weighting};
 
 /// A batch on its way through the forward process.
 #[derive(Clone, Debug)]
@@ -28,6 +34,15 @@ impl Noised {
         let phi = process.phi(&x0, normals);
         let x_t = process.x_t(&x0, &phi, &eps, &Coef::Each(t.clone()));
         Self { x0, phi, eps, t, x_t }
+    }
+
+    /// Takes x_0 to the steps `k` of DDPM: x_t = √ᾱ x_0 + √(1−ᾱ) eps, t = k/T.
+    pub fn ddpm(ddpm: &Ddpm, x0: Images, eps: Images, k: Vec<usize>) -> Self {
+        let bars = ddpm.alpha_bars();
+        let each = |f: &dyn Fn(f64) -> f64| Coef::Each(k.iter().map(|&k| f(bars[k])).collect());
+        let x_t = Images::lincomb(&[(each(&f64::sqrt), &x0), (each(&|bar| (1.0 - bar).sqrt()), &eps)]);
+        let t = k.iter().map(|&k| ddpm.time(k)).collect();
+        Self { x0, phi: vec![], eps, t, x_t }
     }
 }
 
@@ -58,6 +73,11 @@ impl Objective {
         perceptual: Option<Perceptual>,
     ) -> Loss {
         let raw = net.raw(batch.x_t.0.clone(), &batch.t, labels, dropout);
+        self.of_raw(net, batch, raw, perceptual)
+    }
+
+    /// The loss of the outputs that `net`, a network of any kind, gave for a batch.
+    pub fn of_raw<N>(&self, net: &Denoiser<N>, batch: &Noised, raw: RawHeads, perceptual: Option<Perceptual>) -> Loss {
         let main = match self.weighting {
             Weighting::Adaptive => self.raw_errors(net, batch, &raw),
             _ => self.head_errors(net, batch, &raw),
@@ -70,9 +90,17 @@ impl Objective {
         Loss { total, main, auxiliary }
     }
 
+    /// DDPM's loss: ‖eps − eps_θ‖², unweighted.
+    ///
+    /// # Shapes
+    /// `eps` `[B, C, H, W]`.
+    pub fn of_eps(&self, eps: Tensor<4>, batch: &Noised) -> Tensor<1> {
+        self.weighted(eps - batch.eps.0.clone(), &vec![1.0; batch.t.len()])
+    }
+
     /// Adaptive weights: unweighted errors of the raw outputs F against their targets (§2.2, "v space"). Targets are formed
     /// from x_0, phi and eps, so nothing is divided by what vanishes at t = 1.
-    fn raw_errors(&self, net: &Denoiser, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
+    fn raw_errors<N>(&self, net: &Denoiser<N>, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
         let scalings: Vec<_> = batch.t.iter().map(|&t| net.precond.scalings(&net.process, t.min(LAST_T))).collect();
         let each = |f: &dyn Fn(usize) -> f64| Coef::Each((0..scalings.len()).map(f).collect());
         // (phi_i − c_skip x_t)/c_out.
@@ -95,7 +123,7 @@ impl Objective {
     }
 
     /// The other weightings: λ(t)-weighted errors of the preconditioned heads.
-    fn head_errors(&self, net: &Denoiser, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
+    fn head_errors<N>(&self, net: &Denoiser<N>, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
         let heads = net.precondition(batch.x_t.0.clone(), &batch.t, raw.clone());
         let (phi, eps): (Vec<f64>, Vec<f64>) =
             batch.t.iter().map(|&t| self.weighting.lambda(&net.process, 1.0, t, self.t_min)).unzip();

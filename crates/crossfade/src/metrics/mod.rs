@@ -6,7 +6,9 @@ use std::fmt;
 
 pub mod edges;
 pub mod features;
+pub mod maps;
 pub mod pairs;
+pub mod regions;
 pub mod saliency;
 pub mod statistics;
 

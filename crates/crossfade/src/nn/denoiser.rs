@@ -19,9 +19,9 @@ pub struct Heads {
 
 /// A network and the process that it predicts.
 #[derive(Clone, Debug)]
-pub struct Denoiser {
+pub struct Denoiser<N = UNet> {
     /// The network.
-    pub unet: UNet,
+    pub unet: N,
     /// The process.
     pub process: Process,
     /// The scalings around the network.
@@ -34,11 +34,9 @@ impl Denoiser {
     /// # Shapes
     /// `x_t` `[B, C, H, W]`, `labels` `[B, augment_dim]`.
     pub fn raw(&self, x_t: Tensor<4>, t: &[f64], labels: Option<Tensor<2>>, dropout: Option<&DropoutKey>) -> RawHeads {
-        let scalings = self.scalings(t, x_t.dims()[0]);
-        let device = x_t.device().without_autodiff();
-        let c_in: Vec<f64> = scalings.iter().map(|s| s.c_in).collect();
-        let c_noise: Vec<f64> = scalings.iter().map(|s| s.c_noise).collect();
-        self.unet.forward(x_t * column(&c_in, &device), vector(&c_noise, &device), labels, dropout)
+        let (x, c_noise) = self.input(x_t, t);
+        let c_noise = vector(&c_noise, &x.device().without_autodiff());
+        self.unet.forward(x, c_noise, labels, dropout)
     }
 
     /// phi_hat and eps_hat without dropout.
@@ -48,6 +46,19 @@ impl Denoiser {
     pub fn heads(&self, x_t: Tensor<4>, t: &[f64], labels: Option<Tensor<2>>) -> Heads {
         let raw = self.raw(x_t.clone(), t, labels, None);
         self.precondition(x_t, t, raw)
+    }
+}
+
+impl<N> Denoiser<N> {
+    /// c_in·x_t and c_noise of every sample.
+    ///
+    /// # Shapes
+    /// `[B, C, H, W]` to the same.
+    pub(crate) fn input(&self, x_t: Tensor<4>, t: &[f64]) -> (Tensor<4>, Vec<f64>) {
+        let scalings = self.scalings(t, x_t.dims()[0]);
+        let device = x_t.device().without_autodiff();
+        let c_in: Vec<f64> = scalings.iter().map(|s| s.c_in).collect();
+        (x_t * column(&c_in, &device), scalings.iter().map(|s| s.c_noise).collect())
     }
 
     /// head = c_skip·x_t + c_out·F; with a single decoder eps follows from phi.

@@ -18,12 +18,7 @@ pub struct SpatialGate {
 
 /// The layers in front of one decoder.
 pub fn decouple(place: &Place, channels: usize) -> Decouple {
-    let gate = place.at("1");
-    let conv = |name, cin, cout| Conv::new(&gate.at(name), cin, cout, 1);
-    (
-        Conv::new(&place.at("0"), channels, channels, 3),
-        SpatialGate { map: conv("map", channels, 1), q_conv: conv("q_conv", 1, 1), k_conv: conv("k_conv", 1, 1) },
-    )
+    (Conv::new(&place.at("0"), channels, channels, 3), SpatialGate::new(&place.at("1"), channels))
 }
 
 /// x + SpatialAtt(conv(x)), what one decoder starts from.
@@ -35,6 +30,12 @@ pub fn split((conv, gate): &Decouple, x: Tensor<4>) -> Tensor<4> {
 }
 
 impl SpatialGate {
+    /// A gate of `channels` channels.
+    pub fn new(place: &Place, channels: usize) -> Self {
+        let conv = |name, cin, cout| Conv::new(&place.at(name), cin, cout, 1);
+        Self { map: conv("map", channels, 1), q_conv: conv("q_conv", 1, 1), k_conv: conv("k_conv", 1, 1) }
+    }
+
     /// softsign(a')·x with a = map(x), a'_i = Σ_j softmax_j(q_i k_j)·a_j.
     ///
     /// # Shapes

@@ -15,6 +15,13 @@ pub enum Start {
     Ones,
     /// Uniform in (-bound, bound).
     Uniform(f64),
+    /// Normal around a mean.
+    Normal {
+        /// The mean.
+        mean: f64,
+        /// The standard deviation.
+        std: f64,
+    },
 }
 
 /// A place in the tree of modules: where parameters get their names, and from the names their ids and values.
@@ -46,13 +53,22 @@ impl Place {
     ///
     /// Its id is the hash of its dotted name, which pairs model, optimiser state and averaged weights across processes.
     pub fn param<const D: usize>(&self, name: &str, shape: [usize; D], start: Start) -> Param<Tensor<D>> {
+        self.tensor(name, shape, start, true)
+    }
+
+    /// As [`Place::param`] for what is kept with the weights but not trained, such as running statistics.
+    pub fn buffer<const D: usize>(&self, name: &str, shape: [usize; D], start: Start) -> Param<Tensor<D>> {
+        self.tensor(name, shape, start, false)
+    }
+
+    fn tensor<const D: usize>(&self, name: &str, shape: [usize; D], start: Start, trained: bool) -> Param<Tensor<D>> {
         let (seed, hash) = (self.seed, self.at(name).hash());
         let init = move |device: &Device, require_grad: bool| {
             let values = values(seed, hash, shape.iter().product(), start);
             let tensor = from_vec(values, shape, device);
             if require_grad { tensor.require_grad() } else { tensor }
         };
-        Param::uninitialized(ParamId::from(hash), init, self.device.clone(), true, shape.into())
+        Param::uninitialized(ParamId::from(hash), init, self.device.clone(), trained, shape.into())
     }
 }
 
@@ -63,6 +79,10 @@ fn values(seed: u64, hash: u64, count: usize, start: Start) -> Vec<f32> {
         Start::Uniform(bound) => {
             let mut stream = Stream::new(seed, hash, 0, Purpose::Weights);
             (0..count).map(|_| ((2.0 * stream.uniform() - 1.0) * bound) as f32).collect()
+        }
+        Start::Normal { mean, std } => {
+            let mut stream = Stream::new(seed, hash, 0, Purpose::Weights);
+            (0..count).map(|_| (mean + std * stream.normal()) as f32).collect()
         }
     }
 }

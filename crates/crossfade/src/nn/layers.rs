@@ -49,6 +49,11 @@ impl Conv {
         conv2d(x, weight, self.bias.val(), 1, padding)
     }
 
+    /// The weights, `[cout, cin, k, k]`.
+    pub fn weight(&self) -> Tensor<4> {
+        self.weight.val()
+    }
+
     /// `base` plus the convolution of `x`.
     ///
     /// # Shapes

@@ -3,7 +3,10 @@
 //! Parameter names and layouts are those of the reference state dicts (specification, appendix B), so that weights travel
 //! between the two without renaming or transposition.
 pub mod attention;
+pub mod autoencoder;
+pub mod batch_norm;
 pub mod block;
+pub mod condition;
 pub mod config;
 pub mod denoiser;
 pub mod dropout;
@@ -11,11 +14,16 @@ pub mod embed;
 pub mod gate;
 pub mod init;
 pub mod layers;
+pub mod lpips;
 pub mod named;
+pub mod patchgan;
 pub mod unet;
 pub mod weights;
 
+pub use autoencoder::{Autoencoder, AutoencoderConfig, Posterior};
+pub use condition::{CondUNet, CondUNetConfig};
 pub use config::{Decoders, PRESETS, UNetConfig, preset};
 pub use denoiser::{Denoiser, Heads};
 pub use dropout::DropoutKey;
+pub use patchgan::PatchGan;
 pub use unet::{RawHeads, UNet};

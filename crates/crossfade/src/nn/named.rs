@@ -10,6 +10,11 @@ pub fn fnv1a(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
 
+/// Whether a parameter of this name is kept with the weights but not trained: the statistics of batch normalisation.
+pub fn is_buffer(name: &str) -> bool {
+    name.ends_with(".running_mean") || name.ends_with(".running_var")
+}
+
 /// The stages of an encoder or decoder in order, under names such as `32x32_block0`.
 ///
 /// Written by hand because a derived module takes its names from Rust identifiers.

@@ -20,6 +20,16 @@ pub struct RawHeads {
     pub eps: Option<Tensor<4>>,
 }
 
+impl RawHeads {
+    /// The mean of both outputs: what a network with two decoders predicts where one thing is asked for.
+    pub fn mean(self) -> Tensor<4> {
+        match self.eps {
+            Some(eps) => (self.phi + eps) * 0.5,
+            None => self.phi,
+        }
+    }
+}
+
 /// The unconditional network. The names and the order of its fields are those of the reference.
 #[derive(Module, Debug)]
 pub struct UNet {
@@ -110,12 +120,14 @@ impl UNet {
         let emb = self.embedding(c_noise, labels);
         let skips = self.encode(x, &emb, dropout);
         let bottom = skips[skips.len() - 1].clone();
-        let y = self.decode(&self.dec, split(&self.decouple1, bottom.clone()), &skips, &emb, dropout);
+        // The last decoder takes the skips, so that each is freed once it is read.
+        let second = self.dec2.is_some().then(|| (bottom.clone(), skips.clone()));
+        let y = self.decode(&self.dec, split(&self.decouple1, bottom), skips, &emb, dropout);
         let branch = self.branch.as_ref().map(|branch| branch.forward(y.clone()));
         let phi = self.out_conv.forward(self.out_norm.silu(y, None));
-        let eps = match (&self.decouple2, &self.dec2, &self.out_norm2, &self.out_conv2) {
-            (Some(decouple2), Some(dec2), Some(norm), Some(conv)) => {
-                let y = self.decode(dec2, split(decouple2, bottom), &skips, &emb, dropout);
+        let eps = match (&self.decouple2, &self.dec2, &self.out_norm2, &self.out_conv2, second) {
+            (Some(decouple2), Some(dec2), Some(norm), Some(conv), Some((bottom, skips))) => {
+                let y = self.decode(dec2, split(decouple2, bottom), skips, &emb, dropout);
                 Some(conv.forward(norm.silu(y, None)))
             }
             _ => branch,
@@ -151,19 +163,18 @@ impl UNet {
         &self,
         decoder: &Stages,
         x: Tensor<4>,
-        skips: &[Tensor<4>],
+        mut skips: Vec<Tensor<4>>,
         emb: &Tensor<2>,
         dropout: Option<&DropoutKey>,
     ) -> Tensor<4> {
-        let last = (skips.len() - 1).max(1) as f64;
-        let mut unread = skips.iter().rev().enumerate();
+        let last = skips.len() - 1;
         decoder.blocks.iter().fold(x, |x, (_, block)| {
             if x.dims()[1] == block.channels_in() {
                 return block.forward(x, emb, dropout);
             }
-            let (i, skip) = unread.next().expect("the plan pairs every such block with a skip");
-            let skip = skip.clone();
-            let skip = if self.skip_scaling { skip * (0.5 + 0.5 * i as f64 / last) } else { skip };
+            let skip = skips.pop().expect("the plan pairs every such block with a skip");
+            let read = (last - skips.len()) as f64 / last.max(1) as f64;
+            let skip = if self.skip_scaling { skip * (0.5 + 0.5 * read) } else { skip };
             block.forward(concat(x, skip), emb, dropout)
         })
     }

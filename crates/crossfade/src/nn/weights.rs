@@ -7,7 +7,7 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Gradients, Tensor};
 
-use super::named::{Path, Visit, shapes, walk};
+use super::named::{Path, Visit, is_buffer, shapes, walk};
 use crate::engine::{from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::tensorfile::{HostTensor, TensorFile};
@@ -59,7 +59,7 @@ pub fn apply<M: Module>(module: M, source: &Source) -> Result<M> {
             match (self.1)(&name) {
                 Some((found, values)) if found == shape => {
                     let tensor = from_vec(values, std::array::from_fn(|i| shape[i]), &param.lazy_device());
-                    let mut new = Param::from_tensor(tensor);
+                    let mut new = Param::from_tensor(tensor).set_require_grad(!is_buffer(&name));
                     new.id = param.id;
                     return new;
                 }

@@ -8,10 +8,13 @@ mod alg2;
 pub mod cld;
 mod data2m;
 mod ddim;
+mod ddpm;
 mod midpoint;
 pub mod path;
 mod predictor_corrector;
 mod reference_heun;
+
+pub use ddpm::ancestral;
 
 use crate::error::{Error, Result};
 use crossfade_math::{Blend, Estimate, Field, Process};

@@ -1,5 +1,4 @@
 //! The run's log: one JSON line a logged step.
-use super::StepReport;
 use crate::error::{Error, Result};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -29,7 +28,7 @@ impl Log {
     }
 
     /// Appends a step.
-    pub fn write(&mut self, report: &StepReport) -> Result<()> {
+    pub fn write(&mut self, report: &impl serde::Serialize) -> Result<()> {
         let line = serde_json::to_string(report).map_err(|e| Error::Run(e.to_string()))?;
         writeln!(self.file, "{line}").map_err(Error::io(&self.path))
     }

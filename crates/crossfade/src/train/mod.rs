@@ -1,21 +1,31 @@
 //! Training (Alg. 1): the loop, readable top to bottom.
+mod autoencoder;
 mod batch;
+mod learner;
 mod log;
+mod sheet;
+mod start;
 mod state;
+mod trained;
 
+pub use autoencoder::{AutoencoderReport, Event, train_autoencoder};
 pub use batch::{Prepared, prepare};
+pub use learner::Learner;
 pub use state::{Gradients, TrainState};
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
 use crate::data::loader::{Loader, LoaderConfig};
-use crate::data::{contact_sheet, write_atomic};
-use crate::engine::Device;
+use crate::data::{Dataset, write_atomic};
+use crate::engine::{Device, from_vec};
 use crate::error::{Error, Result};
-use crate::generate::{Start, sample_batch, to_images};
-use crate::nn::DropoutKey;
+use crate::latent::{Batches, Latent, image_size};
+use crate::nn::condition::Statistics;
+use crate::nn::{CondUNet, DropoutKey, UNet};
 use burn::optim::GradientsParams;
+use learner::loss as loss_of;
 use log::Log;
+use sheet::Sheet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,9 +91,23 @@ pub fn train(
     stop: &AtomicBool,
     report: &mut dyn FnMut(&StepReport),
 ) -> Result<Summary> {
-    let (mut state, passed_over) = start(config, dir, device, resume)?;
+    match config.condition {
+        None => fit::<UNet>(config, dir, device, resume, stop, report),
+        Some(_) => fit::<CondUNet>(config, dir, device, resume, stop, report),
+    }
+}
+
+fn fit<N: Learner + Sheet>(
+    config: &RunConfig,
+    dir: &RunDir,
+    device: &Device,
+    resume: bool,
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(&StepReport),
+) -> Result<Summary> {
+    let (mut state, passed_over) = start::<N>(config, dir, device, resume)?;
     let (plan, per_step) = (&config.train, (config.train.batch * config.train.accumulate) as u64);
-    let dataset = Arc::from(config.data.open(config.network.resolution, config.network.channels)?);
+    let dataset: Arc<dyn Dataset> = Arc::from(images(config, state.latent.as_ref())?);
     let loading = LoaderConfig {
         batch: plan.batch,
         seed: config.seed,
@@ -91,19 +115,30 @@ pub fn train(
         threads: plan.loader_threads,
         cache: true,
     };
-    let mut loader = Loader::start(dataset, loading, state.step * per_step)?;
+    if state.step == 0
+        && let Some(latent) = &mut state.latent
+        && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
+    {
+        let first = Loader::pairs(Arc::clone(&dataset), config.task.clone(), loading.clone(), 0)?.next_batch()?;
+        latent.measure(from_vec(first.pixels, first.shape, device), config.seed, &first.counters)?;
+    }
+    let cache = config.latent.as_ref().and_then(|l| l.cache.as_deref());
+    let first = state.step * per_step;
+    let task = config.task.clone();
+    let mut loader =
+        Batches::start(Arc::clone(&dataset), task, loading, first, state.latent.as_ref(), cache, &mut |_, _| ())?;
     let mut log = Log::open(&dir.log(), state.step)?;
     let mut saved = None;
     while state.step < plan.steps && !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
         let (mut loss, mut grads) = (0.0, None::<Gradients>);
-        let mut samples = vec![];
+        let (mut samples, seen) = (vec![], Statistics::default());
         for _ in 0..plan.accumulate {
             let batch = loader.next_batch()?;
             samples.extend(batch.counters.iter().copied());
             let key = DropoutKey { seed: config.seed, step: state.step, samples: batch.counters.clone() };
-            let Prepared { noised, labels } = prepare(batch, config, device);
-            let value = config.loss.loss(&state.net, &noised, labels, Some(&key), None).total / plan.accumulate as f32;
+            let prepared = prepare(batch, config, device);
+            let value = loss_of(&state.net, config, &prepared, &key, &seen, None) / plan.accumulate as f32;
             loss += f64::from(value.clone().into_scalar::<f32>());
             let found = Gradients::new(GradientsParams::from_grads(value.backward(), &state.net.unet), &state.net.unet);
             match &mut grads {
@@ -117,6 +152,7 @@ pub fn train(
             return Err(diverged(&state, &grads, loss, &samples));
         }
         let lr = config.lr_schedule().at(state.step);
+        state.net.unet = seen.into_module(state.net.unet);
         state.update(&grads, norm, config);
         let seconds = began.elapsed().as_secs_f64();
         let done =
@@ -127,7 +163,7 @@ pub fn train(
             log.write(&done)?;
         }
         if due(plan.sample_every) {
-            sample_sheet(&state, config, dir, device)?;
+            sample_sheet(&state, config, &*dataset, dir, device)?;
         }
         if due(plan.checkpoint_every) {
             saved = Some(save(&state, config, dir)?);
@@ -142,42 +178,57 @@ pub fn train(
 }
 
 /// A new state, or that of the newest checkpoint that can be read.
-fn start(config: &RunConfig, dir: &RunDir, device: &Device, resume: bool) -> Result<(TrainState, Vec<String>)> {
-    let checkpoints = dir.checkpoints();
-    let found = checkpoint::list(&checkpoints)?;
-    if !resume {
-        if let Some((step, _)) = found.last() {
-            return Err(Error::request(format!(
-                "{} already holds a run with {step} steps; go on with --resume or choose another directory",
-                dir.0.display()
-            )));
+fn start<N: Learner>(
+    config: &RunConfig,
+    dir: &RunDir,
+    device: &Device,
+    resume: bool,
+) -> Result<(TrainState<N>, Vec<String>)> {
+    let fresh = || {
+        let mut state = TrainState::with(N::begun(config, &device.clone().autodiff())?, config);
+        if let Some(latent) = &config.latent {
+            let latent = Latent::open(latent, device)?;
+            latent.must_fit(config.channels())?;
+            state.latent = Some(latent);
         }
-        std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-        write_atomic(dir.config(), config.to_toml()?.as_bytes())?;
-        return Ok((TrainState::new(config, device), vec![]));
-    }
-    let mut passed_over = vec![];
-    for (_, path) in found.iter().rev() {
-        let resumed = Checkpoint::open(path).and_then(|c| {
-            c.config.must_resume_as(config)?;
-            TrainState::resume(&c, device)
-        });
-        match resumed {
-            Ok(state) => return Ok((state, passed_over)),
-            Err(e @ (Error::Request(_) | Error::Config(_))) => return Err(e),
-            Err(e) => passed_over.push(e.to_string()),
-        }
-    }
-    if !passed_over.is_empty() {
-        let all = passed_over.join("\n");
-        return Err(Error::Run(format!("no checkpoint in {} can be read:\n{all}", checkpoints.display())));
-    }
-    std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-    write_atomic(dir.config(), config.to_toml()?.as_bytes())?;
-    Ok((TrainState::new(config, device), passed_over))
+        Ok(state)
+    };
+    let resumed = |path: &Path| {
+        let checkpoint = Checkpoint::open(path)?;
+        checkpoint.config.must_resume_as(config)?;
+        TrainState::resume(&checkpoint, device)
+    };
+    start::start(dir, &config.to_toml()?, resume, fresh, resumed)
 }
 
-fn save(state: &TrainState, config: &RunConfig, dir: &RunDir) -> Result<PathBuf> {
+/// The images that a run is made of: of one size, or as they are stored where a task cuts them.
+pub fn images(config: &RunConfig, latent: Option<&Latent>) -> Result<Box<dyn Dataset>> {
+    let Some([height, width]) = config.task.task().size() else {
+        let (side, channels) = image_size(config, latent);
+        return config.data.open(side, channels);
+    };
+    let set = config.data.source(height.max(width))?;
+    let (task, channels) = (config.task.task(), latent.map(Latent::image_channels));
+    if task.needs_labels() && !set.has_labels() {
+        let kinds = "pairs, duts, bsds, nyu-depth or sketchy-coco";
+        let problem = format!("the task {} needs images with maps; data.kind must be {kinds}", task.name());
+        return Err(Error::request(problem));
+    }
+    if let (Some(have), Some(want)) = (channels, task.target_channels())
+        && have != want
+    {
+        let problem = format!("the task {} makes {want} channels, the autoencoder is for {have}", task.name());
+        return Err(Error::request(problem));
+    }
+    let unit = latent.map_or(1, Latent::factor) * config.condition.as_ref().map_or(1, |c| c.unit());
+    if height % unit != 0 || width % unit != 0 {
+        let problem = format!("task.size must be a multiple of {unit} for this network, not {height}x{width}");
+        return Err(Error::request(problem));
+    }
+    Ok(set)
+}
+
+fn save<N: Learner>(state: &TrainState<N>, config: &RunConfig, dir: &RunDir) -> Result<PathBuf> {
     let path = dir.checkpoints().join(checkpoint::file_name(state.step));
     state.save(&path, config)?;
     checkpoint::prune(&dir.checkpoints(), config.train.keep)?;
@@ -185,19 +236,22 @@ fn save(state: &TrainState, config: &RunConfig, dir: &RunDir) -> Result<PathBuf>
 }
 
 /// A contact sheet of the averaged network's pictures, always of the same noise.
-fn sample_sheet(state: &TrainState, config: &RunConfig, dir: &RunDir, device: &Device) -> Result<()> {
+fn sample_sheet<N: Learner + Sheet>(
+    state: &TrainState<N>,
+    config: &RunConfig,
+    set: &dyn Dataset,
+    dir: &RunDir,
+    device: &Device,
+) -> Result<()> {
     let net = state.averaged(config, device)?;
-    let (c, side) = (config.network.channels, config.network.resolution);
-    let starts: Vec<_> = (0..16).map(Start::Index).collect();
-    let sampled = sample_batch(&net, &config.sample, [c, side, side], config.seed, &starts, device, &mut |_| ())?;
-    let sheet = contact_sheet(&to_images(sampled.x0.0), 4, 2, (128 / side).max(1));
+    let sheet = N::sheet(net, config, state.latent.as_ref(), set, device)?;
     let folder = dir.samples();
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
     write_atomic(folder.join(format!("step-{:08}.png", state.step)), &sheet.encode_png(&[])?)
 }
 
 /// The error of a loss or gradient that is no number.
-fn diverged(state: &TrainState, grads: &Gradients, loss: f64, samples: &[u64]) -> Error {
+fn diverged<N: Learner>(state: &TrainState<N>, grads: &Gradients, loss: f64, samples: &[u64]) -> Error {
     let bad = state.not_finite(grads);
     let first: Vec<_> = bad.iter().take(3).map(String::as_str).collect();
     Error::Run(format!(

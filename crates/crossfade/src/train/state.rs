@@ -1,25 +1,31 @@
 //! Everything that a resume needs: weights, moving average, optimiser, step.
+use super::learner::{Learner, denoiser};
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
+use crate::latent::Latent;
 use crate::nn::weights::{apply, collect};
 use crate::nn::{Denoiser, UNet};
 use crate::tensorfile::{HostTensor, TensorMap, save_tensors};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use crossfade_kernels::{AdamW, adamw_step, ema_update, sum_sq};
-use crossfade_math::{AttenuationFn, EmaAction};
+use crossfade_math::EmaAction;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A network under training. Parameters are in the order of registration; the optimiser's state lies on the host.
-pub struct TrainState {
+pub struct TrainState<N = UNet> {
     /// Steps done.
     pub step: u64,
     /// The network, on the device with gradients.
-    pub net: Denoiser,
+    pub net: Denoiser<N>,
+    /// The autoencoder of a run on latents; its checkpoints hold it too.
+    pub latent: Option<Latent>,
     names: Vec<(String, Vec<usize>)>,
+    /// Which of them gradients change.
+    trained: Vec<bool>,
     ema: Vec<Vec<f32>>,
     m: Vec<Vec<f32>>,
     v: Vec<Vec<f32>>,
@@ -30,7 +36,7 @@ pub struct Gradients(Vec<Vec<f32>>);
 
 impl Gradients {
     /// Of `net` from a backward pass.
-    pub fn new(grads: GradientsParams, net: &UNet) -> Self {
+    pub fn new<M: Module>(grads: GradientsParams, net: &M) -> Self {
         struct Collect(GradientsParams, Vec<Vec<f32>>);
         impl ModuleVisitor for Collect {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -57,20 +63,25 @@ impl Gradients {
     }
 }
 
-impl TrainState {
+impl<N: Learner> TrainState<N> {
     /// Step 0.
     pub fn new(config: &RunConfig, device: &Device) -> Self {
-        let parts = config.process.attenuation.parts();
-        let unet = config.network.init(parts, config.seed, &device.clone().autodiff());
-        let net = Denoiser { unet, process: config.process, precond: config.precond };
+        Self::with(N::fresh(config, &device.clone().autodiff()), config)
+    }
+
+    /// Step 0 of a given network.
+    pub fn with(unet: N, config: &RunConfig) -> Self {
+        let net = denoiser(unet, config);
         let weights = collect(&net.unet);
         let zeros = || weights.iter().map(|(_, _, w)| vec![0.0; w.len()]).collect();
         Self {
             step: 0,
+            trained: weights.iter().map(|(name, ..)| N::is_trained(config, name)).collect(),
             m: zeros(),
             v: zeros(),
             names: weights.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect(),
             ema: weights.into_iter().map(|(_, _, w)| w).collect(),
+            latent: None,
             net,
         }
     }
@@ -94,6 +105,7 @@ impl TrainState {
         };
         (state.ema, state.m, state.v) = (in_order(&mut ema), in_order(&mut m), in_order(&mut v));
         state.step = checkpoint.step;
+        state.latent = Latent::of(checkpoint, device)?;
         Ok(state)
     }
 
@@ -108,18 +120,22 @@ impl TrainState {
         tensors.extend(named("ema.", &self.ema));
         tensors.extend(named("adam_m.", &self.m));
         tensors.extend(named("adam_v.", &self.v));
-        save_tensors(path, &tensors, &checkpoint::metadata(config, self.step)?)
+        let mut metadata = checkpoint::metadata(config, self.step)?;
+        if let Some(latent) = &self.latent {
+            tensors.extend(latent.tensors());
+            metadata.extend([checkpoint::first_stage_entry(latent.config())?]);
+        }
+        save_tensors(path, &tensors, &metadata)
     }
 
     /// The network with the averaged weights, without gradients.
-    pub fn averaged(&self, config: &RunConfig, device: &Device) -> Result<Denoiser> {
+    pub fn averaged(&self, config: &RunConfig, device: &Device) -> Result<Denoiser<N>> {
         let index: BTreeMap<&str, usize> = self.names.iter().enumerate().map(|(i, (n, _))| (n.as_str(), i)).collect();
-        let unet = config.network.lazy(config.process.attenuation.parts(), device);
         let source = |name: &str| {
             let i = *index.get(name)?;
             Some((self.names[i].1.clone(), self.ema[i].clone()))
         };
-        Ok(Denoiser { unet: apply(unet, &source)?, process: self.net.process, precond: self.net.precond })
+        Ok(denoiser(apply(N::lazy(config, device), &source)?, config))
     }
 
     /// One step of AdamW with clipped gradients and the moving average (§2.5).
@@ -137,9 +153,19 @@ impl TrainState {
             grad_scale: clip,
         };
         let ema = config.ema_schedule().action(self.step);
-        let mut update =
-            Update { at: 0, grads, hyper, action: ema, ema: &mut self.ema, m: &mut self.m, v: &mut self.v };
-        self.net.unet = self.net.unet.clone().map(&mut update);
+        let mut update = Update {
+            at: 0,
+            grads,
+            hyper,
+            action: ema,
+            trained: &self.trained,
+            ema: &mut self.ema,
+            m: &mut self.m,
+            v: &mut self.v,
+        };
+        // Taken out, so that the update works in the parameters' own memory.
+        let lazy = N::lazy(config, &Device::flex());
+        self.net.unet = std::mem::replace(&mut self.net.unet, lazy).map(&mut update);
         self.step += 1;
     }
 
@@ -151,31 +177,39 @@ impl TrainState {
 }
 
 /// Walks the parameters in order and replaces each.
-struct Update<'a> {
-    at: usize,
-    grads: &'a Gradients,
-    hyper: AdamW,
-    action: EmaAction,
-    ema: &'a mut [Vec<f32>],
-    m: &'a mut [Vec<f32>],
-    v: &'a mut [Vec<f32>],
+pub(super) struct Update<'a> {
+    pub at: usize,
+    pub grads: &'a Gradients,
+    pub hyper: AdamW,
+    pub action: EmaAction,
+    /// Which parameters follow their gradients; all where it says nothing.
+    pub trained: &'a [bool],
+    pub ema: &'a mut [Vec<f32>],
+    pub m: &'a mut [Vec<f32>],
+    pub v: &'a mut [Vec<f32>],
 }
 
 impl ModuleMapper for Update<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let i = self.at;
         self.at += 1;
-        let id = param.id;
-        let tensor = param.val();
+        let (id, tensor) = (param.id, param.val());
+        // Running statistics and frozen parts follow no gradient; averaged they are like all else (§2.5).
+        let follows = tensor.is_require_grad() && self.trained.get(i).copied().unwrap_or(true);
         let (shape, device) = (tensor.dims(), tensor.device());
-        drop(param);
         let mut values = to_host(tensor.inner());
-        adamw_step(&mut values, &mut self.m[i], &mut self.v[i], &self.grads.0[i], &self.hyper);
+        if follows {
+            adamw_step(&mut values, &mut self.m[i], &mut self.v[i], &self.grads.0[i], &self.hyper);
+        }
         match self.action {
             EmaAction::Skip => {}
             EmaAction::Copy => self.ema[i].copy_from_slice(&values),
             EmaAction::Average(decay) => ema_update(&mut self.ema[i], &values, decay),
         }
+        if !follows {
+            return param;
+        }
+        drop(param);
         let tensor = from_vec(values, shape, &device);
         let mut new = Param::from_tensor(tensor);
         new.id = id;

@@ -5,11 +5,16 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod augment;
+mod autoencoder;
 mod case;
 mod checkpoint_files;
 mod compare;
+mod cond_nets;
+mod cond_unet_forward;
+mod edge;
 mod ema;
 mod formula;
+mod functions;
 mod loss;
 mod lr_schedule;
 mod nets;
@@ -17,6 +22,10 @@ mod npy;
 mod optimizer;
 mod parameter_lists;
 mod sampling;
+mod sampling_pipeline;
+mod sliding_window;
+mod statistics;
+mod swin_forward;
 mod unet_forward;
 mod unet_gradient;
 
@@ -43,14 +52,23 @@ macro_rules! kinds {
 
 kinds! {
     golden_augment: "augment" => augment::check, skips nothing;
+    golden_autoencoder: "autoencoder" => autoencoder::check, skips nothing;
+    golden_autoencoder_loss: "vae_loss" => autoencoder::check_loss, skips nothing;
     golden_checkpoint_files: "checkpoint_files" => checkpoint_files::check, skips checkpoint_files::skips;
+    golden_cond_unet_forward: "cond_unet_forward" => cond_unet_forward::check, skips nothing;
+    golden_discriminator: "discriminator" => autoencoder::check_discriminator, skips nothing;
     golden_ema: "ema" => ema::check, skips nothing;
     golden_formula: "formula" => formula::check, skips nothing;
+    golden_functions: "functions" => functions::check, skips functions::skips;
     golden_loss: "loss" => loss::check, skips loss::skips;
     golden_lr_schedule: "lr_schedule" => lr_schedule::check, skips nothing;
     golden_optimizer: "optimizer" => optimizer::check, skips nothing;
     golden_sampling: "sampling" => sampling::check, skips sampling::skips;
+    golden_sampling_pipeline: "sampling_pipeline" => sampling_pipeline::check, skips nothing;
     golden_parameter_lists: "parameter_lists" => parameter_lists::check, skips parameter_lists::skips;
+    golden_sliding_window: "sliding_window" => sliding_window::check, skips nothing;
+    golden_statistics: "statistics" => statistics::check, skips nothing;
+    golden_swin_forward: "swin_forward" => swin_forward::check, skips nothing;
     golden_unet_forward: "unet_forward" => unet_forward::check, skips nothing;
     golden_unet_gradient: "unet_gradient" => unet_gradient::check, skips nothing;
 }

@@ -1,6 +1,9 @@
 //! Names, shapes, order and number of the parameters of full-size networks.
 use crossfade::convert::{InferredUnet, Source, TensorF32, Weights, infer_unet};
-use crossfade::nn::{UNetConfig, preset};
+use crossfade::engine::Device;
+use crossfade::nn::condition::{condition_preset, is_statistic};
+use crossfade::nn::named::{is_buffer, shapes};
+use crossfade::nn::{AutoencoderConfig, CondUNetConfig, Decoders, PatchGan, UNetConfig, preset};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::Path;
@@ -20,16 +23,59 @@ const NETS: [(&str, &str, usize); 9] = [
     ("two_m128_celeba", "celeba-two-m128", 1),
 ];
 
+/// The reference's conditional network, and ours.
+fn conditional() -> [(&'static str, CondUNetConfig); 6] {
+    let preset = |name| condition_preset(name).unwrap();
+    let one = |name| CondUNetConfig { decoders: Decoders::One, ..preset(name) };
+    [
+        ("cond_two_d96_inpainting", preset("inpainting")),
+        ("cond_two_d128_sr", preset("super-resolution")),
+        ("cond_two_d128_1ch", preset("saliency-pixels")),
+        ("cond_sd_d96", one("inpainting")),
+        ("cond_sd_d128", one("saliency")),
+        // Its constructor freezes the encoder where the configuration does not say otherwise.
+        ("diffusion_edge_d128", CondUNetConfig { freeze_encoder: true, ..preset("diffusion-edge") }),
+    ]
+}
+
+/// The autoencoders with their discriminators: channels, levels and latent channels.
+const AUTOENCODERS: [(&str, usize, &[usize], usize); 3] =
+    [("ae_f4_rgb_z3", 3, &[1, 2, 4], 3), ("ae_f4_gray_z3", 1, &[1, 2, 4], 3), ("ae_f8_gray_z4", 1, &[1, 2, 4, 4], 4)];
+
+/// The discriminators alone and their channels.
+const DISCRIMINATORS: [(&str, usize); 2] = [("patchgan_3ch", 3), ("patchgan_1ch", 1)];
+
 pub fn check(case: &Case) -> Vec<String> {
     let nets = case.json["nets"].as_object().unwrap();
-    let known = NETS.iter().filter_map(|(name, preset, parts)| Some((name, nets.get(*name)?, preset, *parts)));
+    let unets = NETS.iter().map(|(name, preset_name, parts)| (*name, facts(&preset(preset_name).unwrap(), *parts)));
+    let autoencoders = AUTOENCODERS.iter().map(|(name, channels, mult, latent)| {
+        let sizes = AutoencoderConfig {
+            channels: *channels,
+            mult: mult.to_vec(),
+            bottleneck: *latent,
+            latent: *latent,
+            ..Default::default()
+        };
+        (*name, listed(&with_loss(&sizes)))
+    });
+    let discriminators = DISCRIMINATORS.iter().map(|(name, channels)| (*name, listed(&discriminator(*channels, ""))));
     let mut failures = Vec::new();
-    for (name, want, preset_name, parts) in known {
-        for (key, got) in facts(&preset(preset_name).unwrap(), parts) {
+    let mut compare = |name: &str, want: &serde_json::Value, facts: &[(&str, String)]| {
+        for (key, got) in facts {
             let expected = want[key].as_str().map_or_else(|| want[key].to_string(), str::to_owned);
-            if got != expected {
+            if *got != expected {
                 failures.push(format!("{name}: {key} is {got}, expected {expected}"));
             }
+        }
+    };
+    for (name, got) in unets.chain(autoencoders).chain(discriminators) {
+        if let Some(want) = nets.get(name) {
+            compare(name, want, &got);
+        }
+    }
+    for (name, config) in conditional() {
+        if let Some(want) = nets.get(name) {
+            compare(name, want, &conditional_facts(&config));
         }
     }
     failures.extend(inference(case));
@@ -70,7 +116,52 @@ fn shapes_only(path: &Path) -> Source {
 
 pub fn skips(case: &Case) -> Vec<String> {
     let nets = case.json["nets"].as_object().unwrap().keys();
-    nets.filter(|name| NETS.iter().all(|(known, ..)| known != name)).cloned().collect()
+    let ours = |name: &String| {
+        NETS.iter().any(|(known, ..)| known == name)
+            || AUTOENCODERS.iter().any(|(known, ..)| known == name)
+            || conditional().iter().any(|(known, _)| known == name)
+            || DISCRIMINATORS.iter().any(|(known, _)| known == name)
+    };
+    nets.filter(|name| !ours(name)).cloned().collect()
+}
+
+type Entries = Vec<(String, Vec<usize>)>;
+
+/// The state dict of a discriminator; PyTorch also counts the batches that a normalisation has seen.
+fn discriminator(channels: usize, prefix: &str) -> Entries {
+    let mut entries = vec![];
+    for (name, shape) in shapes(&PatchGan::new(channels, 64, 3, 0, &Device::flex())) {
+        let counter = name.strip_suffix("running_var").map(|layer| format!("{prefix}{layer}num_batches_tracked"));
+        entries.push((format!("{prefix}{name}"), shape));
+        entries.extend(counter.map(|name| (name, vec![])));
+    }
+    entries
+}
+
+/// The state dict of an autoencoder in training: its loss is registered before the 1x1 convolutions.
+fn with_loss(config: &AutoencoderConfig) -> Entries {
+    let mut entries = config.parameter_shapes();
+    let at = entries.iter().position(|(name, _)| name.starts_with("quant_conv")).unwrap();
+    let mut loss = vec![("loss.logvar".to_string(), vec![])];
+    loss.extend(discriminator(config.channels, "loss.discriminator."));
+    entries.splice(at..at, loss);
+    entries
+}
+
+/// The facts of a state dict in the order of registration.
+fn listed(state: &Entries) -> [(&'static str, String); 6] {
+    let is_parameter = |name: &str| !is_buffer(name) && !name.ends_with("num_batches_tracked");
+    let parameters: Entries = state.iter().filter(|(name, _)| is_parameter(name)).cloned().collect();
+    let count: usize = parameters.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+    let order: String = state.iter().map(|(name, _)| format!("{name}\n")).collect();
+    [
+        ("param_count", count.to_string()),
+        ("entries", state.len().to_string()),
+        ("param_entries", parameters.len().to_string()),
+        ("sha256", listing(state)),
+        ("params_sha256", listing(&parameters)),
+        ("order_sha256", sha256(&order)),
+    ]
 }
 
 fn facts(config: &UNetConfig, parts: usize) -> [(&'static str, String); 6] {
@@ -93,6 +184,37 @@ fn facts(config: &UNetConfig, parts: usize) -> [(&'static str, String); 6] {
         ("entries", (parameters.len() + buffers.len()).to_string()),
         ("param_entries", parameters.len().to_string()),
         ("sha256", listing(&state)),
+        ("params_sha256", listing(&parameters)),
+        ("order_sha256", sha256(&order)),
+    ]
+}
+
+fn conditional_facts(config: &CondUNetConfig) -> [(&'static str, String); 7] {
+    let state = config.state_shapes(1);
+    let buffers = config.ignored_buffers();
+    // The state dict: integer buffers follow the last float of their layer.
+    let mut whole = Vec::new();
+    for entry in &state {
+        whole.push(entry.clone());
+        let buffer =
+            entry.0.replace("position_bias_table", "position_index").replace("running_var", "num_batches_tracked");
+        whole.extend(buffers.iter().filter(|(name, _)| *name == buffer).cloned());
+    }
+    let order: String = whole.iter().map(|(name, _)| format!("{name}\n")).collect();
+    let parameters: Vec<_> = state.into_iter().filter(|(name, _)| !is_statistic(name)).collect();
+    let size = |shape: &[usize]| shape.iter().product::<usize>();
+    // An encoder's classifier could be trained, but nothing depends on it.
+    let classifier = |name: &str| {
+        !config.freeze_encoder
+            && ["norm.", "head."].iter().any(|part| name.starts_with(&format!("init_conv_mask.{part}")))
+    };
+    let trained = parameters.iter().filter(|(name, _)| config.is_trained(name) || classifier(name));
+    [
+        ("param_count", config.parameter_count(1).to_string()),
+        ("trainable_param_count", trained.map(|(_, shape)| size(shape)).sum::<usize>().to_string()),
+        ("entries", whole.len().to_string()),
+        ("param_entries", parameters.len().to_string()),
+        ("sha256", listing(&whole)),
         ("params_sha256", listing(&parameters)),
         ("order_sha256", sha256(&order)),
     ]

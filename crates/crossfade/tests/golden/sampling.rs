@@ -5,6 +5,7 @@ use crossfade::sample::{Hooks, Problem, Sampler};
 
 use crate::case::{Case, floats, usizes};
 use crate::compare;
+use crate::edge;
 use crate::formula::Rule;
 use crate::nets;
 
@@ -13,6 +14,9 @@ fn implemented(case: &Case) -> bool {
 }
 
 pub fn skips(case: &Case) -> Vec<String> {
+    if edge::is_edge(case) {
+        return vec![];
+    }
     if implemented(case) { vec![] } else { vec![format!("network {}", nets::module(case))] }
 }
 
@@ -26,6 +30,9 @@ fn sampler(case: &Case) -> Sampler {
 }
 
 pub fn check(case: &Case) -> Vec<String> {
+    if edge::is_edge(case) {
+        return edge::sample(case);
+    }
     if !implemented(case) {
         return vec![];
     }

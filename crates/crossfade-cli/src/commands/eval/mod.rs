@@ -2,6 +2,7 @@
 mod edges;
 mod features;
 mod pairs;
+mod regions;
 mod saliency;
 mod statistics;
 
@@ -21,6 +22,8 @@ pub enum EvalCommand {
     #[command(flatten)]
     Edges(edges::EdgesCommand),
     #[command(flatten)]
+    Regions(regions::RegionsCommand),
+    #[command(flatten)]
     Statistics(statistics::StatisticsCommand),
 }
 
@@ -31,6 +34,7 @@ pub fn run(command: &EvalCommand, context: &Context) -> Result<()> {
         EvalCommand::Pairs(command) => pairs::run(command, context),
         EvalCommand::Saliency(command) => saliency::run(command, context),
         EvalCommand::Edges(command) => edges::run(command, context),
+        EvalCommand::Regions(command) => regions::run(command, context),
         EvalCommand::Statistics(command) => statistics::run(command, context),
     }
 }

@@ -9,7 +9,7 @@ pub(crate) use gradient::backward_weight;
 
 use super::ConvShape;
 use super::layout::{Gather, Scatter};
-use crate::gemm::{Panel, RowProduct, panels};
+use crate::gemm::{Onto, Panel, RowProduct, panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
 use rayon::prelude::*;
@@ -32,6 +32,9 @@ impl Filters {
     /// k = (ky, kx, ci), columns co.
     pub(crate) fn forward(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
         let taps = s.taps();
+        if taps == 1 {
+            return Self::transposed(isa, weight, s.ci, s.co);
+        }
         Self::pack(isa, weight, taps * s.ci, s.co, s.ci * taps, |k| k % s.ci * taps + k / s.ci)
     }
 
@@ -56,6 +59,39 @@ impl Filters {
         stride: usize,
         start: impl Fn(usize) -> usize + Sync,
     ) -> Self {
+        Self::by_panel(isa, k_len, columns, |first, valid, width, part| {
+            for (k, row) in part.chunks_exact_mut(width).enumerate() {
+                let column = weight[start(k) + first * stride..].iter().step_by(stride);
+                row[..valid].iter_mut().zip(column).for_each(|(to, &from)| *to = from);
+                row[valid..].fill(0.0);
+            }
+        })
+    }
+
+    /// Row k, column j is `weight[j · k_len + k]`.
+    fn transposed(isa: Isa, weight: &[f32], k_len: usize, columns: usize) -> Self {
+        Self::by_panel(isa, k_len, columns, |first, valid, width, part| {
+            let gather = Gather {
+                src: weight[first * k_len..][..valid * k_len].as_ptr(),
+                plane: k_len,
+                channels: valid,
+                fill: width,
+                h: 1,
+                w: k_len,
+                y0: 0,
+                x0: 0,
+                rows: 1,
+                cols: k_len,
+                dst: part.as_mut_ptr(),
+                ld: width,
+            };
+            // SAFETY: `weight` has `valid` rows of k_len from there on (sliced), `part` k_len rows of `width`.
+            unsafe { isa.run(gather) };
+        })
+    }
+
+    /// `fill(first column, columns, width, part)` writes the k_len rows of a panel.
+    fn by_panel(isa: Isa, k_len: usize, columns: usize, fill: impl Fn(usize, usize, usize, &mut [f32]) + Sync) -> Self {
         let l = isa.lanes();
         let vectors = columns.div_ceil(l);
         let mut packed = Workspace::take(vectors * l * k_len);
@@ -68,12 +104,7 @@ impl Filters {
         }
         parts.into_par_iter().for_each(|(panel, part)| {
             let (width, first) = (panel.count * l, panel.start * l);
-            let valid = width.min(columns - first);
-            for (k, row) in part.chunks_exact_mut(width).enumerate() {
-                let column = weight[start(k) + first * stride..].iter().step_by(stride);
-                row[..valid].iter_mut().zip(column).for_each(|(to, &from)| *to = from);
-                row[valid..].fill(0.0);
-            }
+            fill(first, width.min(columns - first), width, part);
         });
         Self { packed }
     }
@@ -224,7 +255,7 @@ impl Band<'_> {
                 b: weights[ky * run * width..].as_ptr(),
                 c: c[y * line * width..].as_mut_ptr(),
                 ldc: width,
-                accumulate: ky > 0 || self.bias.is_some(),
+                onto: if ky > 0 || self.bias.is_some() { Onto::Sum } else { Onto::Nothing },
             };
             // SAFETY: the last window of the last line ends with the laid-out picture; `weights` holds kernel · run
             // rows; `c` holds `line` pixels from there on.
@@ -297,7 +328,7 @@ unsafe fn scatter_image(isa: Isa, dy: &[f32], weights: &[f32], panel: Panel, s: 
                 b: weights.as_ptr(),
                 c: sums[((y * s.stride + tap / k) * cols + tap % k) * width..].as_mut_ptr(),
                 ldc: s.stride * width,
-                accumulate: true,
+                onto: Onto::Sum,
             };
             // SAFETY: `dy` is a row of ow pixels, `weights` has co rows, and pixel ow − 1 of this tap is inside `sums`.
             unsafe { isa.run(product) };

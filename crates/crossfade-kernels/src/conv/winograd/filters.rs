@@ -10,6 +10,81 @@ use rayon::prelude::*;
 /// Kernels transformed together.
 const KERNELS: usize = 16;
 
+/// Weights as they are, read as `k_len` x `columns` kernels.
+#[derive(Clone, Copy)]
+pub(crate) struct Kernels<'a> {
+    weight: &'a [f32],
+    ci: usize,
+    k_len: usize,
+    columns: usize,
+    /// For the convolution of dy that gives dx: kernels turned by 180°, input and output exchanged.
+    rotate: bool,
+}
+
+impl<'a> Kernels<'a> {
+    /// For the convolution with `weight`.
+    pub(crate) fn forward(weight: &'a [f32], s: &ConvShape) -> Self {
+        Self { weight, ci: s.ci, k_len: s.ci, columns: s.co, rotate: false }
+    }
+
+    /// For the convolution of dy that gives dx.
+    pub(crate) fn backward(weight: &'a [f32], s: &ConvShape) -> Self {
+        Self { weight, ci: s.ci, k_len: s.co, columns: s.ci, rotate: true }
+    }
+
+    /// Transforms the kernels k .. k + count of vector `v` of a panel: dst[point · point_stride + kernel · width + lane],
+    /// `width` being the panel's.
+    ///
+    /// # Safety
+    /// `dst` is valid for writes there, and no other thread touches these elements.
+    unsafe fn transform(self, isa: Isa, column: usize, k: usize, count: usize, dst: *mut f32, strides: [usize; 2]) {
+        let l = isa.lanes();
+        let mut taps = Workspace::take(KERNELS * 9 * l);
+        let lanes = l.min(self.columns - column);
+        for first in (0..count).step_by(KERNELS) {
+            let count = KERNELS.min(count - first);
+            self.read(isa, column, lanes, k + first, count, &mut taps);
+            let [point_stride, k_stride] = strides;
+            let (taps, rotate) = (taps.as_ptr(), self.rotate);
+            // SAFETY: `taps` holds the kernels; `dst` by this function's contract.
+            unsafe {
+                let dst = dst.add(first * k_stride);
+                isa.run(Filter { taps, count, rotate, dst, point_stride, k_stride });
+            }
+        }
+    }
+
+    /// The kernels k .. k + count of `lanes` columns as [k][tap][lanes].
+    fn read(self, isa: Isa, column: usize, lanes: usize, k: usize, count: usize, taps: &mut [f32]) {
+        let l = isa.lanes();
+        if self.rotate {
+            for (o, taps) in taps[..count * 9 * l].chunks_exact_mut(9 * l).enumerate() {
+                read_taps(isa, &self.weight[((k + o) * self.ci + column) * 9..], 9, lanes, 9, taps);
+            }
+        } else {
+            // Lanes are output channels, ci · 9 floats apart, each with its kernels in a row.
+            read_taps(isa, &self.weight[(column * self.ci + k) * 9..], self.ci * 9, lanes, count * 9, taps);
+        }
+    }
+
+    /// u[point][kernel][lanes of the panel] for the kernels k .. k + count of a panel.
+    pub(super) fn transform_panel(self, isa: Isa, panel: Panel, k: usize, count: usize, u: &mut [f32]) {
+        let (l, width) = (isa.lanes(), panel.count * isa.lanes());
+        assert!(u.len() >= POINTS * count * width && k + count <= self.k_len);
+        for v in 0..panel.count {
+            // SAFETY: POINTS · count rows of `width` lie in `u` (asserted), which is borrowed mutably.
+            unsafe {
+                let dst = u.as_mut_ptr().add(v * l);
+                self.transform(isa, (panel.start + v) * l, k, count, dst, [count * width, width]);
+            }
+        }
+    }
+
+    pub(super) fn k_len(self) -> usize {
+        self.k_len
+    }
+}
+
 /// Transformed weights: [panel of output channels][point][input channel][lanes of the panel].
 pub(crate) struct Filters {
     u: Workspace,
@@ -17,57 +92,23 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    /// For the convolution with `weight`.
-    pub(crate) fn forward(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
-        // Lanes are output channels, ci · 9 floats apart, each with its kernels in a row.
-        let gather = |o0: usize, lanes: usize, i0: usize, count: usize, taps: &mut [f32]| {
-            let planes = &weight[(o0 * s.ci + i0) * 9..];
-            let w = count * 9;
-            read_taps(isa, planes, s.ci * 9, lanes, w, taps);
-        };
-        Self::transform(isa, s.ci, s.co, false, gather)
-    }
-
-    /// For the convolution of dy that gives dx: kernels turned by 180°, input and output exchanged.
-    pub(crate) fn backward(isa: Isa, weight: &[f32], s: &ConvShape) -> Self {
-        let l = isa.lanes();
-        let gather = |i0: usize, lanes: usize, o0: usize, count: usize, taps: &mut [f32]| {
-            for (o, taps) in taps[..count * 9 * l].chunks_exact_mut(9 * l).enumerate() {
-                read_taps(isa, &weight[((o0 + o) * s.ci + i0) * 9..], 9, lanes, 9, taps);
-            }
-        };
-        Self::transform(isa, s.co, s.ci, true, gather)
-    }
-
-    /// `gather(column, lanes, k, count, taps)` lays out the kernels k .. k + count of `lanes` columns as
-    /// [k][tap][lanes].
-    fn transform(
-        isa: Isa,
-        k_len: usize,
-        columns: usize,
-        rotate: bool,
-        gather: impl Fn(usize, usize, usize, usize, &mut [f32]) + Sync,
-    ) -> Self {
-        let l = isa.lanes();
-        let vectors = columns.div_ceil(l);
+    /// Transforms all kernels.
+    pub(crate) fn new(isa: Isa, kernels: Kernels) -> Self {
+        let (l, k_len) = (isa.lanes(), kernels.k_len);
+        let vectors = kernels.columns.div_ceil(l);
         let mut u = Workspace::take(POINTS * vectors * l * k_len);
         let to = Shared::new(&mut u);
         let groups = k_len.div_ceil(KERNELS);
         let all: Vec<(Panel, usize)> =
-            panels(isa, columns).flat_map(|panel| (0..panel.count).map(move |v| (panel, v))).collect();
+            panels(isa, kernels.columns).flat_map(|panel| (0..panel.count).map(move |v| (panel, v))).collect();
         (0..vectors * groups).into_par_iter().with_min_len(4).for_each(|task| {
             let ((panel, v), k) = (all[task / groups], task % groups * KERNELS);
-            let count = KERNELS.min(k_len - k);
-            let column = (panel.start + v) * l;
-            let mut taps = Workspace::take(KERNELS * 9 * l);
-            gather(column, l.min(columns - column), k, count, &mut taps);
-            let width = panel.count * l;
+            let (count, width) = (KERNELS.min(k_len - k), panel.count * l);
             // SAFETY: the panel's part begins at panel.start · l · POINTS · k_len and has POINTS · k_len rows of
             // `width`; tasks write different vectors or different rows of it.
             unsafe {
                 let dst = to.get().add(panel.start * l * POINTS * k_len + k * width + v * l);
-                let (point_stride, k_stride) = (k_len * width, width);
-                isa.run(Filter { taps: taps.as_ptr(), count, rotate, dst, point_stride, k_stride });
+                kernels.transform(isa, (panel.start + v) * l, k, count, dst, [k_len * width, width]);
             }
         });
         Self { u, k_len }

@@ -1,14 +1,17 @@
 //! The gradient by the weights: 36 products of transformed tiles, summed over the tiles of the batch.
 use super::transform::{FilterGradient, POINTS, Side};
-use super::{ConvShape, Planes, RUN, Tiles, strip_len, tile_stride};
+use super::{ConvShape, FEW, Planes, RUN, Tiles, strip_len, tile_stride};
 use crate::conv::layout::Scatter;
-use crate::gemm::{PixelProduct, panels};
+use crate::gemm::{Panel, PixelProduct, panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
 use rayon::prelude::*;
 
 /// Output channels a task multiplies.
 const BAND: usize = 64;
+
+/// Floats of the widest vector.
+const MAX_LANES: usize = 16;
 
 /// Tiles transformed before they are multiplied. Many tiles leave the cache before they are used, few make the sums,
 /// which grow with the product of the channels, pass through it too often (measured). The number fixes the order of the
@@ -23,20 +26,24 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
     let (oh, ow) = (s.out_h(), s.out_w());
     let tiles = Tiles::new(oh, ow);
     let total = s.n * tiles.per_picture();
+    if total == 0 {
+        return dw.fill(0.0);
+    }
     let chunk = chunk_tiles(s).min(total);
     let (ldv, ldy, ldd) = (tile_stride(s.ci), tile_stride(s.co), s.ci.div_ceil(l) * l);
     let mut v = Workspace::take(POINTS * chunk * ldv);
     let mut y = Workspace::take(POINTS * chunk * ldy);
-    let mut d = Workspace::take(POINTS * s.co * ldd);
-    if total == 0 {
-        d.fill(0.0);
-    }
     let origin = -(s.padding as isize);
     let x = Planes { side: Side::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
     let dy = Planes { side: Side::Gradient, data: dy, channels: s.co, h: oh, w: ow, origin: 0 };
+    if total == chunk && total <= FEW {
+        transform(isa, [(x, &mut v[..]), (dy, &mut y[..])], tiles, 0, total);
+        return few_tiles(isa, &v, &y, total, s, dw);
+    }
+    let mut d = Workspace::take(POINTS * s.co * ldd);
     let bands = s.co.div_ceil(BAND);
     let d_to = Shared::new(&mut d);
-    for first in (0..total).step_by(chunk.max(1)) {
+    for first in (0..total).step_by(chunk) {
         let count = chunk.min(total - first);
         transform(isa, [(x, &mut v[..]), (dy, &mut y[..])], tiles, first, count);
         (0..POINTS * bands).into_par_iter().for_each(|task| {
@@ -66,6 +73,49 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
     write(isa, &d, s, dw);
 }
 
+/// The gradient from all tiles at once, band by panel of channels: the products are transformed back while they are in
+/// the cache.
+fn few_tiles(isa: Isa, v: &[f32], y: &[f32], count: usize, s: &ConvShape, dw: &mut [f32]) {
+    let (l, ldv, ldy) = (isa.lanes(), tile_stride(s.ci), tile_stride(s.co));
+    // The products of all points stay in the second-level cache.
+    let band = BAND / 2;
+    let bands = s.co.div_ceil(band);
+    let all: Vec<Panel> = panels(isa, s.ci).collect();
+    let to = Shared::new(dw);
+    (0..all.len() * bands).into_par_iter().for_each(|task| {
+        let (panel, o0) = (all[task / bands], task % bands * band);
+        let (rows, width) = (band.min(s.co - o0), panel.count * l);
+        let mut d = Workspace::take(POINTS * rows * width);
+        for (point, d) in d.chunks_exact_mut(rows * width).enumerate() {
+            let product = PixelProduct {
+                rows,
+                vectors: panel.count,
+                a: y[point * count * ldy..][o0..].as_ptr(),
+                lda: ldy,
+                a_run: 0,
+                b: v[point * count * ldv..][panel.start * l..].as_ptr(),
+                ldb: ldv,
+                b_run: 0,
+                runs: 1,
+                len: count,
+                c: d.as_mut_ptr(),
+                ldc: width,
+                accumulate: false,
+            };
+            // SAFETY: every point has `count` tiles of ldv and ldy floats; `d` holds `rows` rows of `width`.
+            unsafe { isa.run(product) };
+        }
+        for (row, vector) in (0..rows).flat_map(|row| (0..panel.count).map(move |vector| (row, vector))) {
+            let i = (panel.start + vector) * l;
+            // SAFETY: kernels (o0 + row, i ..) of `dw`, which has co · ci of them; tasks differ in rows or channels.
+            unsafe {
+                let dw = to.get().add(((o0 + row) * s.ci + i) * 9);
+                write_kernels(isa, &d[row * width + vector * l..], rows * width, l.min(s.ci - i), dw);
+            }
+        }
+    });
+}
+
 /// Transforms tiles `first .. first + count` of both factors, [point][tile][channel].
 fn transform(isa: Isa, factors: [(Planes, &mut [f32]); 2], tiles: Tiles, first: usize, count: usize) {
     let parts = count.div_ceil(RUN);
@@ -89,27 +139,29 @@ fn transform(isa: Isa, factors: [(Planes, &mut [f32]); 2], tiles: Tiles, first: 
 fn write(isa: Isa, d: &[f32], s: &ConvShape, dw: &mut [f32]) {
     let (l, ldd) = (isa.lanes(), s.ci.div_ceil(isa.lanes()) * isa.lanes());
     dw.par_chunks_mut(s.ci * 9).enumerate().with_min_len(4).for_each(|(o, dw)| {
-        let mut taps = Workspace::take(9 * l);
         for i in (0..s.ci).step_by(l) {
-            let gradient =
-                FilterGradient { src: d[o * ldd + i..].as_ptr(), point_stride: s.co * ldd, taps: taps.as_mut_ptr() };
             let channels = l.min(s.ci - i);
-            let scatter = Scatter {
-                src: taps.as_ptr(),
-                ld: l,
-                cols_ld: 9,
-                rows: 1,
-                cols: 9,
-                channels,
-                dst: dw[i * 9..][..channels * 9].as_mut_ptr(),
-                plane: 9,
-                w: 9,
-            };
-            // SAFETY: `d` has POINTS points of co rows of ldd; `taps` holds 9 vectors; `dw` the channels' kernels.
-            unsafe {
-                isa.run(gradient);
-                isa.run(scatter);
-            }
+            let to = dw[i * 9..][..channels * 9].as_mut_ptr();
+            // SAFETY: `to` is the part of `dw` just cut.
+            unsafe { write_kernels(isa, &d[o * ldd + i..], s.co * ldd, channels, to) };
         }
     });
+}
+
+/// Transforms one vector of sums, points `point_stride` apart, to the kernels of `channels` channels.
+///
+/// # Safety
+/// `dw` is valid for writes of 9 floats for each of the channels, and no other thread touches them.
+unsafe fn write_kernels(isa: Isa, d: &[f32], point_stride: usize, channels: usize, dw: *mut f32) {
+    let l = isa.lanes();
+    assert!(d.len() >= (POINTS - 1) * point_stride + l && channels <= l);
+    let mut taps = [0.0; 9 * MAX_LANES];
+    let gradient = FilterGradient { src: d.as_ptr(), point_stride, taps: taps.as_mut_ptr() };
+    let scatter =
+        Scatter { src: taps.as_ptr(), ld: l, cols_ld: 9, rows: 1, cols: 9, channels, dst: dw, plane: 9, w: 9 };
+    // SAFETY: `d` has a vector at every point (asserted), `taps` holds 9 vectors; `dw` by this function's contract.
+    unsafe {
+        isa.run(gradient);
+        isa.run(scatter);
+    }
 }

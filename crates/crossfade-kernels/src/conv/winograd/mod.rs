@@ -7,12 +7,12 @@ mod filters;
 mod gradient;
 mod transform;
 
-pub(crate) use filters::Filters;
+pub(crate) use filters::{Filters, Kernels};
 pub(crate) use gradient::backward_weight;
 
 use super::ConvShape;
 use super::layout::{Gather, Scatter};
-use crate::gemm::{Panel, RowProduct, panels};
+use crate::gemm::{Onto, Panel, RowProduct, panels, shared_panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
 use rayon::prelude::*;
@@ -20,6 +20,13 @@ use transform::{Output, POINTS, Side, Transform};
 
 /// Tiles of a block: their transforms stay in the second-level cache.
 const BLOCK: usize = 16;
+
+/// Tiles of a batch up to which weights are transformed panel by panel, while they are used. With more it is better to
+/// transform them once (measured).
+const FEW: usize = 64;
+
+/// Input channels transformed at a time then: weights and products of a panel share the second-level cache.
+const DEPTH: usize = 32;
 
 /// Tiles of a row that are transformed together: their pixels stay in the first-level cache.
 const RUN: usize = 16;
@@ -145,11 +152,21 @@ fn strip_len(isa: Isa) -> usize {
     6 * (4 * RUN + 2) * isa.lanes()
 }
 
-/// out = x ∗ filters + bias.
-pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f32]>, s: &ConvShape, out: &mut [f32]) {
+/// The weights of a convolution: as they are, or transformed before.
+#[derive(Clone, Copy)]
+pub(crate) enum Weights<'a> {
+    Raw(Kernels<'a>),
+    Ready(&'a Filters),
+}
+
+/// out = x ∗ weights + bias.
+pub(crate) fn convolve(isa: Isa, x: &[f32], weights: Weights, bias: Option<&[f32]>, s: &ConvShape, out: &mut [f32]) {
     let l = isa.lanes();
     let tiles = Tiles::new(s.out_h(), s.out_w());
     let total = s.n * tiles.per_picture();
+    if total == 0 {
+        return;
+    }
     let blocks = total.div_ceil(BLOCK);
     let mut padded_bias = Workspace::take(s.co.div_ceil(l) * l);
     padded_bias.fill(0.0);
@@ -158,16 +175,20 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f3
     }
     let origin = -(s.padding as isize);
     let x = Planes { side: Side::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
-    let task = Task { isa, tiles, x, filters, bias: &padded_bias, s };
+    let task = Task { isa, tiles, x, bias: &padded_bias, s };
     let out = Shared::new(out);
-    // SAFETY of both ways: tasks write different tiles or channels of `out`, which has n · co planes (checked on entry).
-    if blocks >= 2 * rayon::current_num_threads() {
+    // SAFETY of all ways: tasks write different tiles or channels of `out`, which has n · co planes (checked on entry).
+    let each_block = |filters: &Filters| {
         let bounds = |block: usize| block * total / blocks;
         (0..blocks)
             .into_par_iter()
-            .for_each(|block| unsafe { task.block(bounds(block), bounds(block + 1), out.get()) });
-    } else {
-        unsafe { task.few_tiles(total, out) };
+            .for_each(|block| unsafe { task.block(filters, bounds(block), bounds(block + 1), out.get()) });
+    };
+    let few = total <= FEW || blocks < 2 * rayon::current_num_threads();
+    match weights {
+        Weights::Raw(kernels) if few => unsafe { task.few_tiles(kernels, total, out) },
+        Weights::Raw(kernels) => each_block(&Filters::new(isa, kernels)),
+        Weights::Ready(filters) => each_block(filters),
     }
 }
 
@@ -176,7 +197,6 @@ struct Task<'a> {
     isa: Isa,
     tiles: Tiles,
     x: Planes<'a>,
-    filters: &'a Filters,
     bias: &'a [f32],
     s: &'a ConvShape,
 }
@@ -186,7 +206,7 @@ impl Task<'_> {
     ///
     /// # Safety
     /// `out` is valid for writes of all planes of the output, and no other thread touches the tiles `first..end` there.
-    unsafe fn block(&self, first: usize, end: usize, out: *mut f32) {
+    unsafe fn block(&self, filters: &Filters, first: usize, end: usize, out: *mut f32) {
         let point_stride = (end - first) * tile_stride(self.s.ci);
         let mut v = Workspace::take(POINTS * point_stride);
         let mut strip = Workspace::take(strip_len(self.isa));
@@ -195,67 +215,58 @@ impl Task<'_> {
             unsafe { self.x.transform(self.isa, run, &mut strip, v.as_mut_ptr(), point_stride) };
         }
         for panel in panels(self.isa, self.s.co) {
-            // SAFETY: this function's contract.
-            unsafe { self.panel(panel, &v, point_stride, first, end, &mut strip, out) };
+            let block = Block { isa: self.isa, panel, count: end - first, point_stride };
+            let mut m = Workspace::take(POINTS * block.count * block.width());
+            block.multiply(&v, filters.panel(panel, self.isa.lanes()), self.s.ci, &mut m, Onto::Nothing);
+            for run in self.tiles.runs(first, end) {
+                // SAFETY: this function's contract.
+                unsafe { block.write(&m, self.bias, run, &mut strip, out, self.s) };
+            }
         }
     }
 
-    /// All tiles at once, shared by channels: for so few that blocks would leave threads without work.
+    /// All tiles at once, shared by channels. Every weight is used for few tiles only, so it is transformed right
+    /// before and never leaves the cache: transformed weights take four times the memory, and as long to read.
     ///
     /// # Safety
     /// `out` is valid for writes of all planes of the output, and no other thread touches it.
-    unsafe fn few_tiles(&self, total: usize, out: Shared) {
-        let l = self.isa.lanes();
+    unsafe fn few_tiles(&self, kernels: Kernels, total: usize, out: Shared) {
+        let (isa, l) = (self.isa, self.isa.lanes());
         let point_stride = total * tile_stride(self.s.ci);
         let mut v = Workspace::take(POINTS * point_stride);
         let to = Shared::new(&mut v);
         (0..self.s.ci.div_ceil(l)).into_par_iter().for_each(|vector| {
-            let mut strip = Workspace::take(strip_len(self.isa));
+            let mut strip = Workspace::take(strip_len(isa));
             for run in self.tiles.runs(0, total) {
                 // SAFETY: `v` holds all tiles of every point; tasks write different channels.
-                unsafe { self.x.transform_vector(self.isa, run, vector * l, &mut strip, to.get(), point_stride) };
+                unsafe { self.x.transform_vector(isa, run, vector * l, &mut strip, to.get(), point_stride) };
             }
         });
-        let panels: Vec<Panel> = panels(self.isa, self.s.co).collect();
-        panels.into_par_iter().for_each(|panel| {
-            let mut strip = Workspace::take(strip_len(self.isa));
-            // SAFETY: tasks write different channels of `out`.
-            unsafe { self.panel(panel, &v, point_stride, 0, total, &mut strip, out.get()) };
+        let panels: Vec<Panel> = shared_panels(isa, self.s.co, rayon::current_num_threads()).collect();
+        panels.into_par_iter().with_max_len(1).for_each(|panel| {
+            let block = Block { isa, panel, count: total, point_stride };
+            let mut m = Workspace::take(POINTS * total * block.width());
+            let mut u = Workspace::take(POINTS * DEPTH * block.width());
+            for k in (0..kernels.k_len()).step_by(DEPTH) {
+                let depth = DEPTH.min(kernels.k_len() - k);
+                kernels.transform_panel(isa, panel, k, depth, &mut u);
+                block.multiply(&v[k..], &u, depth, &mut m, if k == 0 { Onto::Nothing } else { Onto::Chain });
+            }
+            let mut strip = Workspace::take(strip_len(isa));
+            for run in self.tiles.runs(0, total) {
+                // SAFETY: tasks write different channels of `out`.
+                unsafe { block.write(&m, self.bias, run, &mut strip, out.get(), self.s) };
+            }
         });
-    }
-
-    /// Multiplies the tiles `first..end` with one panel of weights and writes the outputs.
-    ///
-    /// # Safety
-    /// `out` is valid for writes of all planes of the output, and no other thread touches these tiles in the channels
-    /// of this panel.
-    #[allow(clippy::too_many_arguments)]
-    unsafe fn panel(
-        &self,
-        panel: Panel,
-        v: &[f32],
-        point_stride: usize,
-        first: usize,
-        end: usize,
-        strip: &mut [f32],
-        out: *mut f32,
-    ) {
-        let block = Block { isa: self.isa, panel, count: end - first, k_len: self.s.ci };
-        let mut m = Workspace::take(POINTS * block.count * block.width());
-        block.multiply(v, point_stride, self.filters.panel(panel, self.isa.lanes()), &mut m);
-        for run in self.tiles.runs(first, end) {
-            // SAFETY: this function's contract.
-            unsafe { block.write(&m, self.bias, run, strip, out, self.s) };
-        }
     }
 }
 
-/// A block of transformed tiles and a panel of output channels.
+/// A block of transformed tiles, its points `point_stride` apart, and a panel of output channels.
 struct Block {
     isa: Isa,
     panel: Panel,
     count: usize,
-    k_len: usize,
+    point_stride: usize,
 }
 
 impl Block {
@@ -263,22 +274,23 @@ impl Block {
         self.panel.count * self.isa.lanes()
     }
 
-    /// m[point][tile][lanes of the panel] = v[point][tile] · u[point].
-    fn multiply(&self, v: &[f32], point_stride: usize, u: &[f32], m: &mut [f32]) {
-        let (lda, width) = (tile_stride(self.k_len), self.width());
+    /// m[point][tile][lanes of the panel] (+)= v[point][tile][..depth] · u[point][..depth].
+    fn multiply(&self, v: &[f32], u: &[f32], depth: usize, m: &mut [f32], onto: Onto) {
+        // The tiles lie evenly in a point.
+        let (lda, width) = (self.point_stride / self.count, self.width());
         for point in 0..POINTS {
             let product = RowProduct {
                 rows: self.count,
                 vectors: self.panel.count,
-                a: v[point * point_stride..][..self.count * lda].as_ptr(),
+                a: v[point * self.point_stride..][..(self.count - 1) * lda + depth].as_ptr(),
                 lda,
                 runs: 1,
                 run_stride: 0,
-                k_len: self.k_len,
-                b: u[point * self.k_len * width..][..self.k_len * width].as_ptr(),
+                k_len: depth,
+                b: u[point * depth * width..][..depth * width].as_ptr(),
                 c: m[point * self.count * width..][..self.count * width].as_mut_ptr(),
                 ldc: width,
-                accumulate: false,
+                onto,
             };
             // SAFETY: the slices have the lengths the product needs; `m` is borrowed mutably.
             unsafe { self.isa.run(product) };

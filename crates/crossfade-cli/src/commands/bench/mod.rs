@@ -1,0 +1,138 @@
+//! `crossfade bench`.
+mod kernels;
+
+use crate::context::Context;
+use crate::output::thousands;
+use anyhow::Result;
+use clap::{Args, Subcommand, ValueEnum};
+use crossfade::nn::{Decoders, UNetConfig};
+use crossfade::{Error, bench};
+use serde_json::json;
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Time the network: a forward pass, a training step, or sampling
+    #[command(after_help = "Examples:
+  crossfade bench unet --what train --batch 32 --threads 2
+  crossfade bench unet --what sample --steps 10 --json")]
+    Unet(UnetArgs),
+    /// Time every kernel by shape, against what the processor can do at best
+    #[command(after_help = "Examples:
+  crossfade bench kernels --networks default --batch 16
+  crossfade bench kernels --filter 'conv 3x3' --filter attention --threads 1
+  crossfade bench kernels --filter @8 --json
+
+Let nothing else run meanwhile. Rates of convolutions count the operations of the direct method; those marked W
+are computed by Winograd's F(4x4,3x3), which needs a quarter of its multiplications, so that they can pass 100 % of
+the peak. Kernels without much arithmetic are compared with a memory triad; tensors that fit a cache can pass it.")]
+    Kernels(kernels::KernelsArgs),
+}
+
+/// Options of `bench unet`.
+#[derive(Debug, Args)]
+pub struct UnetArgs {
+    /// What to time
+    #[arg(long, default_value = "forward")]
+    pub what: What,
+
+    /// Side of the images
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub resolution: usize,
+
+    /// Channels of the first level
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub width: usize,
+
+    /// Channels of each level as multiples of the width
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,2,2")]
+    pub mult: Vec<usize>,
+
+    /// Blocks a level
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub blocks: usize,
+
+    /// Resolutions with attention
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "16,8")]
+    pub attention: Vec<usize>,
+
+    /// Decoders: 2, or 1 from which the other output follows
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub decoders: u8,
+
+    /// Images at a time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: u64,
+
+    /// Steps of the sampler, for `--what sample`
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: u64,
+
+    /// Measurements; the median and the best are reported, after two more that are not counted
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    pub repeat: u64,
+}
+
+/// What `bench unet` times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    /// One forward pass
+    Forward,
+    /// One step of training: forward, backward, optimiser, averaged weights
+    Train,
+    /// Images from noise
+    Sample,
+}
+
+impl UnetArgs {
+    /// The network to time.
+    pub fn network(&self) -> Result<UNetConfig> {
+        let network = UNetConfig {
+            resolution: self.resolution,
+            width: self.width,
+            mult: self.mult.clone(),
+            blocks: self.blocks,
+            attention: self.attention.clone(),
+            decoders: if self.decoders == 2 { Decoders::Two } else { Decoders::One },
+            ..UNetConfig::default()
+        };
+        let problems = network.validate();
+        if problems.is_empty() { Ok(network) } else { Err(Error::Config(problems).into()) }
+    }
+}
+
+/// Runs a `bench` command.
+pub fn run(command: &BenchCommand, context: &Context) -> Result<()> {
+    match command {
+        BenchCommand::Unet(args) => unet(args, context),
+        BenchCommand::Kernels(args) => kernels::run(args, context),
+    }
+}
+
+/// The output is one line, so that it can be compared with a peer's.
+fn unet(args: &UnetArgs, context: &Context) -> Result<()> {
+    let what = match args.what {
+        What::Forward => bench::What::Forward,
+        What::Train => bench::What::Train,
+        What::Sample => bench::What::Sample,
+    };
+    let (batch, steps, repeat) = (args.batch as usize, args.steps as usize, args.repeat as usize);
+    let timing = bench::unet(what, args.network()?, batch, steps, repeat, &context.device)?;
+    if !context.json {
+        let text = format!(
+            "{:?}, batch {}: median {:.1} ms, best {:.1} ms; {} parameters, peak memory {} MiB",
+            args.what,
+            timing.batch,
+            timing.median_ms,
+            timing.best_ms,
+            thousands(timing.parameters as u64),
+            timing.peak_rss_mb
+        );
+        return context.print(text, json!(null));
+    }
+    let mut line = serde_json::to_value(&timing)?;
+    line["peer"] = json!(concat!("crossfade ", env!("CARGO_PKG_VERSION")));
+    line["what"] = json!(format!("{:?}", args.what).to_lowercase());
+    line["threads"] = json!(rayon::current_num_threads());
+    context.line(&line)
+}

@@ -1,0 +1,83 @@
+//! `crossfade cost`.
+use super::config::named;
+use super::sample::open;
+use crate::cli::one_of;
+use crate::context::Context;
+use anyhow::Result;
+use clap::Args;
+use crossfade::checkpoint::Weights;
+use crossfade::cost::{Cost, measure};
+use crossfade::nn::Denoiser;
+use crossfade::sample::Sampler;
+use std::path::Path;
+
+/// Options of `cost`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  crossfade cost cifar10-two-m192 --steps 10 --count-only
+  crossfade cost configs/tiny.toml --steps 10
+  crossfade cost runs/tiny --sampler midpoint --steps 5 --batch 64 --json
+
+A configuration is measured with random weights; they take the same time as trained ones.")]
+pub struct CostArgs {
+    /// A configuration, the name of a network (see `config list`), a run directory or a checkpoint
+    #[arg(value_name = "CONFIG|CHECKPOINT")]
+    target: String,
+
+    /// Steps of the sampler [default: the configuration's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    steps: Option<u64>,
+
+    /// The sampler [default: the configuration's]
+    #[arg(long, value_name = "NAME", value_parser = one_of(Sampler::ALL.iter().map(|s| s.name())))]
+    sampler: Option<String>,
+
+    /// Images made at once in the measurement
+    #[arg(long, value_name = "B", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=65536))]
+    batch: u64,
+
+    /// Measurements, of which the best counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    repeat: u64,
+
+    /// Count only, do not run the network
+    #[arg(long, conflicts_with_all = ["batch", "repeat"])]
+    count_only: bool,
+
+    /// Change one value of the configuration; may be given many times
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    sets: Vec<String>,
+}
+
+/// Counts and measures.
+pub fn run(args: &CostArgs, context: &Context) -> Result<()> {
+    let path = Path::new(&args.target);
+    let is_checkpoint = path.is_dir() || path.extension().is_some_and(|e| e == "safetensors");
+    let checkpoint = if is_checkpoint { Some(open(path)?) } else { None };
+    let config = match &checkpoint {
+        Some(checkpoint) => checkpoint.config.clone(),
+        None => named(&args.target)?,
+    };
+    let mut config = config.with_overrides(&args.sets)?;
+    if let Some(steps) = args.steps {
+        config.sample.steps = steps as usize;
+    }
+    if let Some(name) = &args.sampler {
+        config.sample.sampler = Sampler::parse(name)?;
+    }
+    let mut cost = Cost::count(&config)?;
+    if !args.count_only {
+        let device = &context.device;
+        let net = match &checkpoint {
+            Some(checkpoint) => checkpoint.denoiser(Weights::Ema, device)?,
+            None => {
+                let unet = config.network.init(config.phi_parts(), 0, device);
+                Denoiser { unet, process: config.process, precond: config.precond }
+            }
+        };
+        let mut progress = context.progress("batches", args.repeat);
+        let mut report = |done: usize, all: usize| progress.set(done as u64, all as u64);
+        cost.speed = Some(measure(&net, &config, args.batch as usize, args.repeat as usize, device, &mut report)?);
+    }
+    context.print(&cost, serde_json::to_value(&cost)?)
+}

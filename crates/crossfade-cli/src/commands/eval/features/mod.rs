@@ -1,0 +1,194 @@
+//! `crossfade eval fid`, `kid`, `pr`, `is`, `stats` and `merge`.
+mod distances;
+mod sources;
+mod stats;
+
+use crate::cli::one_of;
+use crate::context::Context;
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use crossfade::metrics::features::Protocol;
+use std::path::PathBuf;
+
+const SOURCES: &str = "What images can be:
+  FOLDER            PNG, JPEG and WebP files, also in folders below; sizes may differ
+  FILE.zip          the same in a zip
+  DIR:train|test    CIFAR-10, binary or Python layout
+  FILE.npz          images as uint8 of shape N, H, W, C (key arr_0, or the first)
+  FILE.npz          statistics: mu and sigma, of `eval stats` or of pytorch-fid (fid only)
+Any of these but statistics may end in [START:END] for a part of it, as in samples[0:5000].
+
+Weights are read from --weights, or from the cache that `crossfade weights get inception` fills.";
+
+/// The verbs of this family.
+#[derive(Debug, Subcommand)]
+pub enum FeaturesCommand {
+    /// Fréchet Inception distance of two image sets: lower is better, 10,000 images or more
+    #[command(after_help = format!("Examples:
+  crossfade eval fid samples cifar10:train
+  crossfade eval fid samples reference.npz --protocol pytorch-fid --interval --json
+
+{SOURCES}"))]
+    Fid(FidArgs),
+    /// Kernel Inception distance of two image sets: unbiased, so also for few images
+    #[command(after_help = format!("Example:
+  crossfade eval kid samples cifar10:test
+
+{SOURCES}"))]
+    Kid(KidArgs),
+    /// Precision (are the images good?) and recall (are all kinds of images there?) of a set against real images
+    #[command(after_help = format!("Example:
+  crossfade eval pr samples cifar10:test
+
+{SOURCES}"))]
+    Pr(PrArgs),
+    /// Inception Score of an image set; needs weights with the classifier
+    #[command(after_help = format!("Example:
+  crossfade eval is samples
+
+{SOURCES}"))]
+    Is(IsArgs),
+    /// Sum up the features of an image set in a file, for FID later or for merging
+    #[command(after_help = format!("Examples:
+  crossfade eval stats cifar10:train cifar10-train.npz
+  crossfade eval stats samples[0:5000] shard-0.npz
+
+The file holds mu and sigma as pytorch-fid has them, and the sums (n, sum, outer) that `eval merge` adds up.
+
+{SOURCES}"))]
+    Stats(StatsArgs),
+    /// Join the statistics of shards, exactly as if all images had been in one set
+    #[command(after_help = "Example:
+  crossfade eval merge shard-0.npz shard-1.npz all.npz")]
+    Merge(MergeArgs),
+}
+
+/// What all verbs that run the network share.
+#[derive(Debug, Args)]
+pub struct NetworkArgs {
+    /// How pictures are resized for the network
+    #[arg(long, default_value = "torch-fidelity", value_parser = one_of(Protocol::ALL.map(Protocol::name)))]
+    protocol: String,
+
+    /// Weights of the Inception network: .pth of pytorch-fid, or safetensors [default: the cached ones]
+    #[arg(long, value_name = "FILE")]
+    weights: Option<PathBuf>,
+}
+
+/// Options of `eval fid`.
+#[derive(Debug, Args)]
+pub struct FidArgs {
+    /// The images to judge, or their statistics
+    #[arg(value_name = "IMAGES")]
+    a: String,
+
+    /// The images to compare with, or their statistics
+    #[arg(value_name = "REFERENCE")]
+    b: String,
+
+    #[command(flatten)]
+    network: NetworkArgs,
+
+    /// Also tell how sure the number is: standard error, 95 % interval and the value for infinitely many IMAGES, by
+    /// leaving out a tenth of them in turn
+    #[arg(long)]
+    interval: bool,
+}
+
+/// Options of `eval kid`.
+#[derive(Debug, Args)]
+pub struct KidArgs {
+    /// The images to judge
+    #[arg(value_name = "IMAGES")]
+    a: String,
+
+    /// The images to compare with
+    #[arg(value_name = "REFERENCE")]
+    b: String,
+
+    #[command(flatten)]
+    network: NetworkArgs,
+
+    /// How many random subsets to average over
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    subsets: usize,
+
+    /// Images in each subset
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    subset_size: usize,
+
+    /// Seed of the subsets, as torch-fidelity's --rng-seed
+    #[arg(long, default_value_t = crossfade::metrics::features::SEED)]
+    seed: u32,
+}
+
+/// Options of `eval pr`.
+#[derive(Debug, Args)]
+pub struct PrArgs {
+    /// The generated images
+    #[arg(value_name = "IMAGES")]
+    a: String,
+
+    /// The real images
+    #[arg(value_name = "REFERENCE")]
+    b: String,
+
+    #[command(flatten)]
+    network: NetworkArgs,
+
+    /// Which neighbour sets the size of a ball
+    #[arg(long, value_name = "K", default_value_t = 3)]
+    neighbours: usize,
+}
+
+/// Options of `eval is`.
+#[derive(Debug, Args)]
+pub struct IsArgs {
+    /// The images to judge
+    images: String,
+
+    #[command(flatten)]
+    network: NetworkArgs,
+
+    /// Parts the images are split into
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    splits: usize,
+
+    /// Seed of the shuffle before the split, as torch-fidelity's --rng-seed
+    #[arg(long, default_value_t = crossfade::metrics::features::SEED)]
+    seed: u32,
+}
+
+/// Options of `eval stats`.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// The images
+    images: String,
+
+    /// The npz to write
+    #[arg(value_name = "OUT.npz")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    network: NetworkArgs,
+}
+
+/// Options of `eval merge`.
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// Statistics of the shards, then the npz to write
+    #[arg(value_name = "SHARD.npz … OUT.npz", required = true, num_args = 2..)]
+    files: Vec<PathBuf>,
+}
+
+/// Measures.
+pub fn run(command: &FeaturesCommand, context: &Context) -> Result<()> {
+    match command {
+        FeaturesCommand::Fid(args) => distances::fid(args, context),
+        FeaturesCommand::Kid(args) => distances::kid(args, context),
+        FeaturesCommand::Pr(args) => distances::pr(args, context),
+        FeaturesCommand::Is(args) => distances::is(args, context),
+        FeaturesCommand::Stats(args) => stats::stats(args, context),
+        FeaturesCommand::Merge(args) => stats::merge(args, context),
+    }
+}

@@ -1,0 +1,107 @@
+//! `crossfade weights`.
+use crate::context::Context;
+use crate::output::bytes;
+use anyhow::{Context as _, Result, bail};
+use clap::Subcommand;
+use crossfade::metrics::features::registry::{ENTRIES, Entry, cache_directory, sha256};
+use serde_json::json;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What can be done with the weights that metrics need.
+#[derive(Debug, Subcommand)]
+pub enum WeightsCommand {
+    /// Fetch weights into the cache; they are kept only if their SHA-256 is the known one
+    #[command(after_help = "Examples:
+  crossfade weights get inception
+  crossfade weights get inception --from Downloads/pt_inception-2015-12-05-6726825d.pth
+
+The cache is CROSSFADE_CACHE, or `crossfade` in the platform's directory for caches.")]
+    Get {
+        /// Which ones; `weights list` shows them
+        name: String,
+
+        /// A file that was fetched in another way; without it, curl fetches the known address
+        #[arg(long, value_name = "FILE")]
+        from: Option<PathBuf>,
+    },
+    /// Show what weights there are and which of them are in the cache
+    List,
+}
+
+/// Runs a `weights` command.
+pub fn run(command: &WeightsCommand, context: &Context) -> Result<()> {
+    match command {
+        WeightsCommand::Get { name, from } => get(Entry::named(name)?, from.as_deref(), context),
+        WeightsCommand::List => list(context),
+    }
+}
+
+fn get(entry: &Entry, from: Option<&Path>, context: &Context) -> Result<()> {
+    let path = entry.path()?;
+    if path.is_file() && sha256(&path)? == entry.sha256 {
+        let text = format!("{} is there already: {}", entry.name, path.display());
+        return context.print(text, json!({ "name": entry.name, "path": path, "sha256": entry.sha256 }));
+    }
+    let fetched = match from {
+        Some(file) => read(file, entry.bytes)?,
+        None => {
+            context.note(format_args!("fetching {} ({})", entry.url, bytes(entry.bytes)));
+            let by_hand = entry.by_hand()?;
+            fetch(entry, context).with_context(|| format!("{} was not fetched; {by_hand}", entry.file))?
+        }
+    };
+    let path = entry.store(&fetched)?;
+    let text = format!("{}: {}", entry.name, path.display());
+    context.print(text, json!({ "name": entry.name, "path": path, "sha256": entry.sha256 }))
+}
+
+/// At most one byte more than `limit`.
+fn read(file: &Path, limit: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![];
+    File::open(file).map_err(crossfade::Error::io(file))?.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Through the system's curl: one command does not justify an HTTP client with its certificates in the program.
+fn fetch(entry: &Entry, context: &Context) -> Result<Vec<u8>> {
+    let options = ["--location", "--fail", "--silent", "--show-error", "--connect-timeout", "20", entry.url];
+    let mut child = Command::new("curl")
+        .args(options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("starting curl, which fetches the file")?;
+    let mut fetched = Vec::with_capacity(entry.bytes as usize);
+    if let Some(stdout) = child.stdout.take() {
+        let mut progress = context.progress("bytes", entry.bytes);
+        // One byte more than expected tells that the file is another.
+        let (mut reader, mut block) = (stdout.take(entry.bytes + 1), vec![0; 1 << 16]);
+        while let n @ 1.. = reader.read(&mut block)? {
+            fetched.extend_from_slice(&block[..n]);
+            progress.set(fetched.len() as u64, entry.bytes);
+        }
+    }
+    // Its output is closed by now, so it ends even if it had more to say.
+    let output = child.wait_with_output().context("waiting for curl")?;
+    if !output.status.success() && fetched.len() as u64 <= entry.bytes {
+        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(fetched)
+}
+
+fn list(context: &Context) -> Result<()> {
+    let (mut text, mut all) = (format!("cache: {}\n", cache_directory()?.display()), vec![]);
+    for entry in ENTRIES {
+        let cached = entry.path()?.is_file();
+        let place = if cached { "in the cache" } else { "not in the cache" };
+        text += &format!("{}  {}, {}; for {}\n", entry.name, place, bytes(entry.bytes), entry.purpose);
+        text += &format!("  {}\n  sha256 {}\n", entry.url, entry.sha256);
+        all.push(json!({ "name": entry.name, "purpose": entry.purpose, "file": entry.path()?, "url": entry.url,
+            "sha256": entry.sha256, "bytes": entry.bytes, "cached": cached }));
+    }
+    context.print(text, json!(all))
+}

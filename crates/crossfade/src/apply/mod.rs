@@ -1,0 +1,231 @@
+//! A trained task applied to pictures of any size: windows, padding, blending, and rows that are written as they are done.
+//!
+//! What a network does is behind [`Model`], so that this can be tested with operators whose result is known.
+mod finish;
+mod noise;
+
+pub use noise::field;
+
+use crate::data::picture::{Format, Picture, write_rows};
+use crate::data::{Filter, Image, PassOrder, resize};
+use crate::error::{Error, Result};
+use crate::task::masks::Mask;
+use crate::task::{Fitting, Planes, TaskConfig};
+use crate::tile::{Plan, Window, run};
+use finish::Finish;
+use std::path::Path;
+
+/// A part of a picture for the network.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What the network is told.
+    pub condition: Planes,
+    /// Height and width of the output.
+    pub size: [usize; 2],
+    /// Where the output's first row lies in the whole output; noise belongs to places, not to windows.
+    pub y: usize,
+    /// Where its first column lies.
+    pub x: usize,
+}
+
+/// What makes outputs from conditions.
+pub trait Model {
+    /// Channels of an output, 1 or 3.
+    fn channels(&self) -> usize;
+    /// Sides of an output must be multiples of this.
+    fn unit(&self) -> usize;
+    /// Outputs in [−1, 1], as many times larger than the picture's part as the task says; all parts are of one size.
+    /// `picture` numbers the picture for its noise.
+    fn make(&self, picture: u64, parts: &[Part]) -> Result<Vec<Planes>>;
+}
+
+/// How overlapping windows become one picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blending {
+    /// Evenly spread, smoothly blended; at least this overlap.
+    Smooth {
+        /// Pixels that neighbours share at least.
+        overlap: usize,
+    },
+    /// The reference's: a window every so many pixels, plain mean.
+    Reference {
+        /// Pixels from one window to the next.
+        stride: usize,
+    },
+}
+
+/// How a picture is worked on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Side of a window in pixels of the input; none for the size of training (or, for tasks that see the whole picture, no
+    /// windows at all).
+    pub window: Option<usize>,
+    /// How windows are joined; none for a smooth quarter.
+    pub blending: Option<Blending>,
+    /// Windows at a time.
+    pub batch: usize,
+    /// Also work on the mirrored picture and take the mean.
+    pub flip_test: bool,
+    /// Make a map black and white: white from this value in [0, 1] on.
+    pub threshold: Option<f64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { window: None, blending: None, batch: 1, flip_test: false, threshold: None }
+    }
+}
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Applied {
+    /// Pixels a row of the result.
+    pub width: usize,
+    /// Rows of the result.
+    pub height: usize,
+    /// Windows that the network saw.
+    pub windows: usize,
+}
+
+/// A task with its model.
+pub struct Application<'a> {
+    /// The task.
+    pub task: &'a TaskConfig,
+    /// What makes outputs.
+    pub model: &'a dyn Model,
+    /// How.
+    pub options: &'a Options,
+    /// Texts for the PNG.
+    pub texts: &'a [(&'a str, &'a str)],
+}
+
+impl Application<'_> {
+    /// Works on `input` and writes a PNG to `out`; `mask` is for inpainting, `picture` numbers the noise, `progress` hears
+    /// (windows done, all).
+    pub fn run(
+        &self,
+        input: &Picture,
+        mask: Option<&Mask>,
+        picture: u64,
+        out: &Path,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Applied> {
+        if let Some(mask) = mask
+            && (mask.width, mask.height) != (input.width, input.height)
+        {
+            let (w, h) = (input.width, input.height);
+            return Err(Error::request(format!(
+                "the picture has {w}x{h} pixels, its mask {}x{}; they must be equal",
+                mask.width, mask.height
+            )));
+        }
+        match (self.task.task().fitting(), self.options.window, self.task.task().size()) {
+            (Fitting::Resized, None, Some(size)) => self.whole(input, size, picture, out, progress),
+            _ => self.windows(input, mask, picture, out, progress),
+        }
+    }
+
+    /// In windows of the picture at its own size.
+    fn windows(
+        &self,
+        input: &Picture,
+        mask: Option<&Mask>,
+        picture: u64,
+        out: &Path,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Applied> {
+        let scale = self.task.task().scale();
+        let plan = self.plan(input)?;
+        let all = plan.windows().len();
+        let finish = Finish::new(self, input, mask, scale);
+        let mut done = 0;
+        write_rows(out, finish.format(), self.texts, |rows| {
+            let mut evaluate = |windows: &[Window]| {
+                let outputs = self.outputs(input, mask, picture, windows)?;
+                done += windows.len();
+                progress(done, all);
+                Ok(outputs)
+            };
+            let mut sink = |finished: crate::tile::Rows<'_>| finish.write(&finished, rows).map_err(Error::io(out));
+            run(&plan, self.model.channels(), self.options.batch, &mut evaluate, &mut sink)
+        })?;
+        let Format { width, height, .. } = finish.format();
+        Ok(Applied { width, height, windows: all })
+    }
+
+    /// Windows over the picture, continued by reflection to sides that the network can take.
+    fn plan(&self, input: &Picture) -> Result<Plan> {
+        let (task, scale) = (self.task.task(), self.task.task().scale());
+        // In pixels of the input: outputs are `scale` times as large.
+        let unit = self.model.unit().div_ceil(scale).max(1);
+        let trained = task.size().map_or(256, |size| size[0].min(size[1])) / scale;
+        let window = self.options.window.unwrap_or(trained).max(1).next_multiple_of(unit);
+        let padded = |side: usize| if side < window { side.next_multiple_of(unit) } else { side };
+        let size = [padded(input.height), padded(input.width)];
+        Ok(match self.options.blending {
+            Some(Blending::Reference { stride }) => Plan::reference(size, [window; 2], [stride; 2], scale),
+            other => {
+                let overlap = if let Some(Blending::Smooth { overlap }) = other { overlap } else { window / 4 };
+                if overlap >= window {
+                    let problem = format!("windows of {window} pixels cannot share {overlap}; choose less overlap");
+                    return Err(Error::request(problem));
+                }
+                Plan::smooth(size, [window; 2], overlap, overlap / 4, scale)
+            }
+        })
+    }
+
+    fn outputs(&self, input: &Picture, mask: Option<&Mask>, picture: u64, windows: &[Window]) -> Result<Vec<Vec<f32>>> {
+        let parts: Vec<Part> = windows.iter().map(|w| self.part(input, mask, w)).collect::<Result<_>>()?;
+        self.make(picture, parts)
+    }
+
+    /// The model's outputs, with the mirrored ones' mean if asked.
+    fn make(&self, picture: u64, parts: Vec<Part>) -> Result<Vec<Vec<f32>>> {
+        let mut outputs = self.model.make(picture, &parts)?;
+        if self.options.flip_test {
+            let flip = |part: Part| Part { condition: part.condition.flipped(true), ..part };
+            let mirrored = self.model.make(picture, &parts.into_iter().map(flip).collect::<Vec<_>>())?;
+            for (output, back) in outputs.iter_mut().zip(mirrored) {
+                let back = back.flipped(true);
+                output.values.iter_mut().zip(back.values).for_each(|(a, b)| *a = (*a + b) / 2.0);
+            }
+        }
+        Ok(outputs.into_iter().map(|planes| planes.values).collect())
+    }
+
+    fn part(&self, input: &Picture, mask: Option<&Mask>, w: &Window) -> Result<Part> {
+        let (task, scale) = (self.task.task(), self.task.task().scale());
+        let seen = input.cut(w.y, w.x, w.height, w.width);
+        let condition = match (self.task, mask) {
+            (TaskConfig::Inpainting(task), Some(mask)) => task.masked(&seen, &mask.cut(w.y, w.x, w.height, w.width))?,
+            (TaskConfig::Inpainting(_), None) => return Err(Error::request("inpainting needs a mask")),
+            _ => task.condition(seen)?,
+        };
+        Ok(Part { condition, size: [w.height * scale, w.width * scale], y: w.y * scale, x: w.x * scale })
+    }
+
+    /// The whole picture, resized to the size of training; the map is resized back.
+    fn whole(
+        &self,
+        input: &Picture,
+        [height, width]: [usize; 2],
+        picture: u64,
+        out: &Path,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Applied> {
+        let bilinear = |image: &Image, w, h| resize(image, w, h, Filter::Bilinear, PassOrder::HorizontalFirst);
+        let seen = bilinear(&input.to_image().with_channels(self.task.task().condition_channels()), width, height);
+        let part = Part { condition: Planes::from_image(&seen), size: [height, width], y: 0, x: 0 };
+        let made = self.make(picture, vec![part])?.pop().unwrap_or_default();
+        let made = Planes::new([self.model.channels(), height, width], made).to_image();
+        let full = Planes::from_image(&bilinear(&made, input.width, input.height));
+        let finish = Finish::new(self, input, None, 1);
+        write_rows(out, finish.format(), self.texts, |rows| {
+            let all = crate::tile::Rows { y: 0, rows: input.height, width: input.width, values: &full.values };
+            finish.write(&all, rows).map_err(Error::io(out))
+        })?;
+        progress(1, 1);
+        Ok(Applied { width: input.width, height: input.height, windows: 1 })
+    }
+}

@@ -1,0 +1,133 @@
+//! Timing the network, in the terms of the PyTorch peer: one evaluation, one training step, one sampling run.
+use super::{median_and_best, peak_rss_mb};
+use crate::config::RunConfig;
+use crate::data::Batch;
+use crate::engine::{Device, Tensor};
+use crate::error::Result;
+use crate::generate::{Start, sample_batch};
+use crate::nn::{Denoiser, DropoutKey, UNetConfig};
+use crate::rng::{Purpose, Stream};
+use crate::sample::Sampler;
+use crate::train::{Gradients, Prepared, TrainState, prepare};
+use burn::optim::GradientsParams;
+use crossfade_math::{AttenuationFn, Grid, GridKind};
+use serde::Serialize;
+use std::time::Instant;
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// One evaluation of the network.
+    Forward,
+    /// One training step with AdamW.
+    Train,
+    /// One deterministic first-order sampling run.
+    Sample,
+}
+
+/// Times in milliseconds and what was timed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Timing {
+    /// Images a batch.
+    pub batch: usize,
+    /// Weights of the network.
+    pub parameters: usize,
+    /// Median over the repeats.
+    pub median_ms: f64,
+    /// Best of the repeats.
+    pub best_ms: f64,
+    /// Largest memory of the process so far, in MiB.
+    pub peak_rss_mb: u64,
+}
+
+/// Times `what` on a network with random weights: two warm-up rounds, then `repeat` timed ones.
+pub fn unet(
+    what: What,
+    network: UNetConfig,
+    batch: usize,
+    steps: usize,
+    repeat: usize,
+    device: &Device,
+) -> Result<Timing> {
+    let mut config = RunConfig { network, ..RunConfig::default() };
+    config.sample.sampler = Sampler::FirstOrder;
+    config.sample.grid = Grid { kind: GridKind::UniformT, final_t: None };
+    config.sample.steps = steps;
+    config.sample.clip = 0.0;
+    let mut work = match what {
+        What::Forward => evaluation(&config, batch, device),
+        What::Train => training(&config, batch, device),
+        What::Sample => sampling(&config, batch, device),
+    };
+    for _ in 0..2 {
+        work()?;
+    }
+    let mut times = vec![];
+    for _ in 0..repeat.max(1) {
+        let began = Instant::now();
+        work()?;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    let (median, best) = median_and_best(times);
+    let round = |ms: f64| (ms * 100.0).round() / 100.0;
+    Ok(Timing {
+        batch,
+        parameters: config.network.parameter_count(1),
+        median_ms: round(median),
+        best_ms: round(best),
+        peak_rss_mb: peak_rss_mb(),
+    })
+}
+
+/// Work to be timed, with all that it needs.
+type Task<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+
+fn images(config: &RunConfig, batch: usize) -> Batch {
+    let (c, side) = (config.network.channels, config.network.resolution);
+    let shape = [batch, c, side, side];
+    let mut pixels = vec![0.0; shape.iter().product()];
+    Stream::new(0, 0, 0, Purpose::Procedural).fill_normal(&mut pixels);
+    Batch { counters: (0..batch as u64).collect(), indices: vec![0; batch], shape, pixels, condition: None }
+}
+
+/// A network without anything that only training needs.
+fn denoiser(config: &RunConfig, device: &Device) -> Denoiser {
+    let unet = config.network.init(config.process.attenuation.parts(), config.seed, device);
+    Denoiser { unet, process: config.process, precond: config.precond }
+}
+
+/// Reading a value makes an asynchronous device finish.
+fn finish(x: Tensor<4>) {
+    let _ = x.slice([0..1, 0..1, 0..1, 0..1]).into_data();
+}
+
+fn evaluation<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Task<'a> {
+    let (net, x) = (denoiser(config, device), prepare(images(config, batch), config, device).noised);
+    Box::new(move || {
+        finish(net.heads(x.x_t.0.clone(), &x.t, None).eps);
+        Ok(())
+    })
+}
+
+fn sampling<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Task<'a> {
+    let (c, side) = (config.network.channels, config.network.resolution);
+    let (net, starts) = (denoiser(config, device), (0..batch as u64).map(Start::Index).collect::<Vec<_>>());
+    Box::new(move || {
+        finish(sample_batch(&net, &config.sample, [c, side, side], 0, &starts, device, &mut |_| ())?.x0.0);
+        Ok(())
+    })
+}
+
+fn training<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Task<'a> {
+    let (mut state, data) = (TrainState::new(config, device), images(config, batch));
+    Box::new(move || {
+        let key = DropoutKey { seed: 0, step: state.step, samples: data.counters.clone() };
+        let Prepared { noised, labels, .. } = prepare(data.clone(), config, device);
+        let loss = config.loss.loss(&state.net, &noised, labels, Some(&key), None).total;
+        let grads = GradientsParams::from_grads(loss.backward(), &state.net.unet);
+        let grads = Gradients::new(grads, &state.net.unet);
+        let norm = grads.norm();
+        state.update(&grads, norm, config);
+        Ok(())
+    })
+}

@@ -1,0 +1,216 @@
+//! What a network costs: weights, arithmetic, evaluations, time, memory.
+use std::fmt;
+use std::time::Instant;
+
+use crossfade_math::{AttenuationFn, Process};
+use serde::Serialize;
+
+use crate::bench::peak_rss_mb;
+use crate::config::{RunConfig, SampleConfig};
+use crate::engine::{Device, to_host};
+use crate::error::{Error, Result};
+use crate::generate::{Start, sample_batch};
+use crate::nn::config::{BlockPlan, Resample};
+use crate::nn::{Decoders, Denoiser, UNetConfig};
+use crate::sample::{Heads, Hooks, Predict, Problem};
+
+/// Multiplications with an addition of one evaluation for one image. Normalisations, activations, sums, resampling and
+/// softmax are not counted, as in PyTorch's `FlopCounterMode`, whose numbers are twice these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Macs {
+    /// Convolutions, those of attention included.
+    pub convolution: u64,
+    /// Dense layers of the noise level's embedding.
+    pub linear: u64,
+    /// The two products of every attention.
+    pub attention: u64,
+}
+
+impl Macs {
+    /// One evaluation of the network for one image of its resolution.
+    pub fn of(network: &UNetConfig, phi_parts: usize) -> Self {
+        let mut count = Self::default();
+        let (m, c) = (network.width as u64, network.channels as u64);
+        let side = network.resolution as u64;
+        let top = m * network.mult.first().copied().unwrap_or(1) as u64;
+        let bottom = m * network.mult.last().copied().unwrap_or(1) as u64;
+        let deepest = side >> (network.mult.len().max(1) - 1);
+        count.linear += m * 4 * m + 4 * m * 4 * m;
+        count.convolution += 9 * c * top * side * side;
+        count.blocks(&network.encoder_plan(), side, 4 * m);
+        let decoders = if network.decoders == Decoders::Two { 2 } else { 1 };
+        for _ in 0..decoders {
+            let n = deepest * deepest;
+            // The split: a 3x3 convolution, the map, its query and key, and the map's attention to itself.
+            count.convolution += (9 * bottom * bottom + bottom + 2) * n;
+            count.attention += 2 * n * n;
+            count.blocks(&network.decoder_plan(), deepest, 4 * m);
+        }
+        let outputs = phi_parts as u64 + u64::from(network.decoders != Decoders::One);
+        count.convolution += 9 * top * c * outputs * side * side;
+        if network.decoders == Decoders::Conv {
+            count.convolution += 9 * top * top * side * side;
+        }
+        count
+    }
+
+    /// Adds blocks of which the first reads a picture of `side`.
+    fn blocks(&mut self, plan: &[BlockPlan], mut side: u64, embedding: u64) {
+        for block in plan {
+            side = match block.resample {
+                Resample::Keep => side,
+                Resample::Down => side / 2,
+                Resample::Up => 2 * side,
+            };
+            let (n, cin, cout) = (side * side, block.cin as u64, block.cout as u64);
+            self.convolution += 9 * (cin + cout) * cout * n;
+            self.linear += embedding * 2 * cout;
+            if cin != cout {
+                self.convolution += cin * cout * n;
+            }
+            if block.heads() > 0 {
+                self.convolution += 4 * cout * cout * n;
+                self.attention += 2 * cout * n * n;
+            }
+        }
+    }
+
+    /// All together.
+    pub fn total(&self) -> u64 {
+        self.convolution + self.linear + self.attention
+    }
+}
+
+/// What making an image costs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// Side of the images.
+    pub resolution: usize,
+    /// Weights of the network.
+    pub parameters: u64,
+    /// Arithmetic of one evaluation.
+    pub macs: Macs,
+    /// The sum of that.
+    pub macs_per_evaluation: u64,
+    /// The sampler.
+    pub sampler: &'static str,
+    /// Its steps.
+    pub steps: usize,
+    /// Its network evaluations for an image.
+    pub evaluations: usize,
+    /// Arithmetic of an image.
+    pub macs_per_image: u64,
+    /// What was measured, if it was.
+    pub speed: Option<Speed>,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Speed {
+    /// Images made at once.
+    pub batch: usize,
+    /// Threads of the machine that were used.
+    pub threads: usize,
+    /// Seconds for a batch, the best of the repeats.
+    pub seconds: f64,
+    /// batch/seconds
+    pub images_per_second: f64,
+    /// Largest memory of the process, in MiB.
+    pub peak_memory_mib: u64,
+}
+
+impl Cost {
+    /// What can be counted without running the network.
+    pub fn count(config: &RunConfig) -> Result<Self> {
+        if config.condition.is_some() {
+            let problem = "only unconditional networks can be counted; `config show` prints the parameters of others";
+            return Err(Error::request(problem));
+        }
+        let macs = Macs::of(&config.network, config.phi_parts());
+        let evaluations = evaluations(&config.sample, config.process)?;
+        Ok(Self {
+            resolution: config.network.resolution,
+            parameters: config.network.parameter_count(config.phi_parts()) as u64,
+            macs,
+            macs_per_evaluation: macs.total(),
+            sampler: config.sample.sampler.name(),
+            steps: config.sample.steps,
+            evaluations,
+            macs_per_image: macs.total() * evaluations as u64,
+            speed: None,
+        })
+    }
+}
+
+/// How often a sampler evaluates the network: it runs on a single number.
+fn evaluations(config: &SampleConfig, process: Process) -> Result<usize> {
+    struct Zero(usize);
+    impl Predict<f64> for Zero {
+        fn predict(&self, _: &f64, _: f64, _: Option<&f64>) -> Result<Heads<f64>> {
+            Ok(Heads { phi: vec![0.0; self.0], eps: 0.0 })
+        }
+    }
+    let net = Zero(process.attenuation.parts());
+    let mut hooks = Hooks { noise: &mut |_| 0.0, observe: &mut |_| () };
+    Ok(config.sampler.run(&Problem::new(&net, process), &config.times()?, 1.0, &mut hooks)?.nfe)
+}
+
+/// Times `repeat` batches after one short one that warms up.
+pub fn measure(
+    net: &Denoiser,
+    config: &RunConfig,
+    batch: usize,
+    repeat: usize,
+    device: &Device,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Speed> {
+    let size = [config.network.channels, config.network.resolution, config.network.resolution];
+    let starts: Vec<Start> = (0..batch as u64).map(Start::Index).collect();
+    let run = |sample: &SampleConfig| -> Result<f64> {
+        let began = Instant::now();
+        let out = sample_batch(net, sample, size, 0, &starts, device, &mut |_| ())?;
+        // Reading the values makes an asynchronous device finish.
+        let _ = to_host(out.x0.0);
+        Ok(began.elapsed().as_secs_f64())
+    };
+    run(&SampleConfig { steps: 1, ..config.sample.clone() })?;
+    let mut seconds = f64::INFINITY;
+    for k in 0..repeat.max(1) {
+        progress(k, repeat.max(1));
+        seconds = seconds.min(run(&config.sample)?);
+    }
+    Ok(Speed {
+        batch,
+        threads: rayon::current_num_threads(),
+        seconds,
+        images_per_second: batch as f64 / seconds,
+        peak_memory_mib: peak_rss_mb(),
+    })
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let giga = |n: u64| match n {
+            0..10_000_000 => format!("{:.3} M", n as f64 / 1e6),
+            _ => format!("{:.3} G", n as f64 / 1e9),
+        };
+        let Self { macs, steps, evaluations, .. } = self;
+        writeln!(f, "parameters              {:.3} M ({})", self.parameters as f64 / 1e6, self.parameters)?;
+        writeln!(f, "MACs per evaluation     {} for an image of {r}x{r}", giga(macs.total()), r = self.resolution)?;
+        writeln!(f, "  convolutions          {}", giga(macs.convolution))?;
+        writeln!(f, "  dense layers          {}", giga(macs.linear))?;
+        writeln!(f, "  attention             {}", giga(macs.attention))?;
+        writeln!(f, "evaluations per image   {evaluations} ({} with {steps} steps)", self.sampler)?;
+        writeln!(f, "MACs per image          {}", giga(self.macs_per_image))?;
+        if let Some(speed) = &self.speed {
+            let rate = speed.images_per_second;
+            writeln!(f, "images per second       {rate:.3} (batch {}, {} threads)", speed.batch, speed.threads)?;
+            writeln!(f, "peak memory             {} MiB", speed.peak_memory_mib)?;
+        }
+        writeln!(
+            f,
+            "\nA MAC is one multiplication with its addition (two FLOPs). Counted: convolutions, dense layers and the two\n\
+             products of attention, by the direct method; not counted: normalisation, activation, softmax, resampling."
+        )
+    }
+}

@@ -1,0 +1,118 @@
+//! Sets of images that each have a map: a mask, edges, depth or a sketch. One file a layout, each a list of pairs of files.
+mod bsds;
+mod duts;
+mod folders;
+mod nyu;
+mod sketchy;
+
+use std::path::{Path, PathBuf};
+
+use super::files::read_limited;
+use super::folder::{Folder, MAX_FILE};
+use super::{Dataset, Image, Plane, Split};
+use crate::error::{Error, Result};
+
+/// Image files and the files of their maps.
+pub struct Paired {
+    layout: &'static str,
+    root: PathBuf,
+    /// (image, map), ordered by the image's path.
+    files: Vec<(PathBuf, PathBuf)>,
+    read: fn(&Path) -> Result<Plane>,
+}
+
+impl Paired {
+    /// Images and maps of the same names in two directories and those below.
+    pub fn folders(images: &Path, labels: &Path) -> Result<Self> {
+        Self::new("image and map folders", images, folders::list(images, labels)?, read_map)
+    }
+
+    /// DUTS: `DUTS-TR/DUTS-TR-Image`, `DUTS-TR/DUTS-TR-Mask`, and the same with TE.
+    pub fn duts(root: &Path, split: Split) -> Result<Self> {
+        Self::new("DUTS", root, duts::list(root, split)?, read_map)
+    }
+
+    /// BSDS: `images/train` with `groundTruth/train/*.mat`, and the same with val and test.
+    pub fn bsds(root: &Path, split: Split) -> Result<Self> {
+        Self::new("BSDS", root, bsds::list(root, split)?, bsds::read)
+    }
+
+    /// NYU Depth v2 as BTS lays it out: `rgb_NNNNN.jpg` beside `sync_depth_NNNNN.png`.
+    pub fn nyu(root: &Path, split: Split) -> Result<Self> {
+        Self::new("NYU Depth", root, nyu::list(root, split)?, read_map)
+    }
+
+    /// SketchyCOCO's objects: `GT/train/CLASS/*.png` with `Sketch/train/CLASS/*.png`.
+    pub fn sketchy(root: &Path, split: Split) -> Result<Self> {
+        Self::new("SketchyCOCO", root, sketchy::list(root, split)?, read_map)
+    }
+
+    fn new(
+        layout: &'static str,
+        root: &Path,
+        files: Vec<(PathBuf, PathBuf)>,
+        read: fn(&Path) -> Result<Plane>,
+    ) -> Result<Self> {
+        if files.is_empty() {
+            return Err(Error::file(root, format!("no pairs of image and map here in the layout of {layout}")));
+        }
+        Ok(Self { layout, root: root.to_path_buf(), files, read })
+    }
+}
+
+impl Dataset for Paired {
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn get(&self, index: usize) -> Result<Image> {
+        let path = &self.files[index].0;
+        Image::decode(&read_limited(path, MAX_FILE)?, path)
+    }
+
+    fn label(&self, index: usize) -> Result<Option<Plane>> {
+        (self.read)(&self.files[index].1).map(Some)
+    }
+
+    fn has_labels(&self) -> bool {
+        true
+    }
+
+    fn name(&self, index: usize) -> String {
+        let path = &self.files[index].0;
+        path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
+    }
+
+    fn describe(&self) -> String {
+        format!("{} {}: {} images with maps", self.layout, self.root.display(), self.len())
+    }
+}
+
+fn read_map(path: &Path) -> Result<Plane> {
+    Plane::decode(&read_limited(path, MAX_FILE)?, path)
+}
+
+/// The first of the directories `inner` below `root` that there is.
+fn directory(root: &Path, inner: &[&str]) -> Result<PathBuf> {
+    let found = inner.iter().map(|inner| root.join(inner)).find(|path| path.is_dir());
+    found.ok_or_else(|| Error::file(root, format!("holds none of the directories {}", inner.join(", "))))
+}
+
+/// The images below `root` with what `partner` makes of their paths relative to it; an error names the first few that have
+/// none.
+fn matched(root: &Path, partner: impl Fn(&Path) -> Option<PathBuf>) -> Result<Vec<(PathBuf, PathBuf)>> {
+    let folder = Folder::open(root)?;
+    let mut alone = Vec::new();
+    let mut pairs = Vec::new();
+    for path in folder.files() {
+        match partner(path) {
+            Some(label) => pairs.push((root.join(path), label)),
+            None => alone.push(path.display().to_string()),
+        }
+    }
+    if alone.is_empty() {
+        return Ok(pairs);
+    }
+    let first: Vec<&str> = alone.iter().take(3).map(String::as_str).collect();
+    Err(Error::file(root, format!("{} images have no map of their name, among them {}", alone.len(), first.join(", "))))
+}

@@ -1,0 +1,186 @@
+//! Pictures that come from a user and go back to one: 8 or 16 bits, grey or colour, with or without alpha.
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use image::DynamicImage;
+
+use super::files::{read_limited, write_whole};
+use super::folder::MAX_FILE;
+use super::image::{decode_upright, mirrored};
+use super::{Filter, Image, PassOrder, resize};
+use crate::error::Result;
+use crate::task::Planes;
+
+/// A picture in 16 bits, rows from the top, channels interleaved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// Pixels a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// 1 (grey) or 3 (RGB).
+    pub channels: usize,
+    /// Whether the file had 16 bits a channel; a result is written in as many.
+    pub deep: bool,
+    /// `height * width * channels` values; 8-bit files are spread over the whole range.
+    pub values: Vec<u16>,
+    /// `height * width` values; none if there is no alpha channel.
+    pub alpha: Option<Vec<u16>>,
+}
+
+impl Picture {
+    /// Reads a PNG, JPEG or WebP.
+    pub fn read(path: &Path) -> Result<Self> {
+        Self::decode(&read_limited(path, MAX_FILE)?, path)
+    }
+
+    /// Decodes a PNG, JPEG or WebP upright (EXIF orientation is applied); `name` is for messages.
+    pub fn decode(bytes: &[u8], name: impl AsRef<Path>) -> Result<Self> {
+        let image = decode_upright(bytes, name.as_ref())?;
+        let (width, height) = (image.width() as usize, image.height() as usize);
+        let color = image.color();
+        let deep = color.bytes_per_pixel() > color.channel_count();
+        let (channels, all) = match (color.has_color(), color.has_alpha()) {
+            (false, false) => (1, image.into_luma16().into_raw()),
+            (false, true) => (1, image.into_luma_alpha16().into_raw()),
+            (true, false) => (3, DynamicImage::into_rgb16(image).into_raw()),
+            (true, true) => (3, image.into_rgba16().into_raw()),
+        };
+        if !color.has_alpha() {
+            return Ok(Self { width, height, channels, deep, values: all, alpha: None });
+        }
+        let pixels = all.chunks_exact(channels + 1);
+        let values = pixels.clone().flat_map(|p| &p[..channels]).copied().collect();
+        let alpha = Some(pixels.map(|p| p[channels]).collect());
+        Ok(Self { width, height, channels, deep, values, alpha })
+    }
+
+    /// The part of `height` x `width` pixels at (`y`, `x`) as RGB in [−1, 1]; what lies beyond the picture is mirrored.
+    pub fn cut(&self, y: usize, x: usize, height: usize, width: usize) -> Planes {
+        let mut values = vec![0.0; 3 * height * width];
+        for (i, row) in (y..y + height).map(|y| mirrored(y, self.height)).enumerate() {
+            for (j, column) in (x..x + width).map(|x| mirrored(x, self.width)).enumerate() {
+                for channel in 0..3 {
+                    values[(channel * height + i) * width + j] = self.at(row, column, channel);
+                }
+            }
+        }
+        Planes::new([3, height, width], values)
+    }
+
+    /// One value of the picture as RGB, in [−1, 1].
+    pub fn at(&self, y: usize, x: usize, channel: usize) -> f32 {
+        let place = (y * self.width + x) * self.channels + channel.min(self.channels - 1);
+        f32::from(self.values[place]) / 32767.5 - 1.0
+    }
+
+    /// The picture in 8 bits, without what is transparent: alpha is laid over white.
+    pub fn to_image(&self) -> Image {
+        let byte = |v: u32| ((v + 128) / 257) as u8;
+        let blended = |place: usize| {
+            let (value, white) = (u32::from(self.values[place]), 65535u64);
+            match &self.alpha {
+                None => byte(value),
+                Some(alpha) => {
+                    let share = u64::from(alpha[place / self.channels]);
+                    byte(((u64::from(value) * share + white * (white - share)) / white) as u32)
+                }
+            }
+        };
+        Image::new(self.width, self.height, self.channels, (0..self.values.len()).map(blended).collect())
+    }
+
+    /// The alpha channel enlarged `scale` times, in 8 bits, for a result of that size.
+    pub fn alpha_times(&self, scale: usize) -> Option<Image> {
+        let alpha = self.alpha.as_ref()?;
+        let byte = |v: u16| ((u32::from(v) + 128) / 257) as u8;
+        let small = Image::new(self.width, self.height, 1, alpha.iter().map(|&v| byte(v)).collect());
+        Some(resize(&small, self.width * scale, self.height * scale, Filter::Bicubic, PassOrder::HorizontalFirst))
+    }
+}
+
+/// What a PNG that is written row by row is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Pixels a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// 1 (grey) or 3 (RGB).
+    pub channels: usize,
+    /// Whether there is an alpha channel too.
+    pub alpha: bool,
+    /// 16 bits a channel instead of 8.
+    pub deep: bool,
+}
+
+/// Where rows of a PNG go.
+pub struct RowWriter<'a> {
+    format: Format,
+    stream: &'a mut dyn Write,
+    bytes: Vec<u8>,
+}
+
+impl RowWriter<'_> {
+    /// The next row: colours in [−1, 1], channels interleaved, then the row's alpha in [0, 1] where there is one.
+    pub fn row(&mut self, colours: &[f32], alpha: Option<&[f32]>) -> std::io::Result<()> {
+        self.bytes.clear();
+        for (x, pixel) in colours.chunks_exact(self.format.channels).enumerate() {
+            let share = alpha.map(|alpha| alpha[x]);
+            for value in pixel.iter().map(|v| (v + 1.0) / 2.0).chain(share) {
+                if self.format.deep {
+                    let v = (value * 65535.0).round().clamp(0.0, 65535.0) as u16;
+                    self.bytes.extend(v.to_be_bytes());
+                } else {
+                    self.bytes.push((value * 255.0).round().clamp(0.0, 255.0) as u8);
+                }
+            }
+        }
+        self.stream.write_all(&self.bytes)
+    }
+}
+
+/// Writes a PNG row by row, whole or not at all; `texts` are keys and texts in it.
+pub fn write_rows(
+    path: &Path,
+    format: Format,
+    texts: &[(&str, &str)],
+    fill: impl FnOnce(&mut RowWriter<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut failure = None;
+    let written = write_whole(path, |file| {
+        encode(file, format, texts, |rows| {
+            fill(rows).map_err(|e| {
+                failure = Some(e);
+                std::io::Error::other("the picture was not finished")
+            })
+        })
+    });
+    failure.map_or(written, Err)
+}
+
+fn encode(
+    file: &mut BufWriter<File>,
+    format: Format,
+    texts: &[(&str, &str)],
+    fill: impl FnOnce(&mut RowWriter<'_>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let side = |n: usize| u32::try_from(n).unwrap_or(0); // zero is refused by the encoder
+    let mut encoder = png::Encoder::new(file, side(format.width), side(format.height));
+    encoder.set_color(match (format.channels, format.alpha) {
+        (1, false) => png::ColorType::Grayscale,
+        (1, true) => png::ColorType::GrayscaleAlpha,
+        (_, false) => png::ColorType::Rgb,
+        (_, true) => png::ColorType::Rgba,
+    });
+    encoder.set_depth(if format.deep { png::BitDepth::Sixteen } else { png::BitDepth::Eight });
+    for &(key, text) in texts {
+        encoder.add_itxt_chunk(key.into(), text.into())?;
+    }
+    let mut writer = encoder.write_header()?;
+    let mut stream = writer.stream_writer()?;
+    fill(&mut RowWriter { format, stream: &mut stream, bytes: Vec::new() })?;
+    stream.finish()?;
+    Ok(writer.finish()?)
+}

@@ -1,0 +1,96 @@
+//! Maps of one channel and 16 bits: masks, edges, sketches, depth.
+use std::path::Path;
+
+use image::DynamicImage;
+
+use super::Image;
+use super::image::{decode_upright, mirrored};
+use crate::error::Result;
+
+/// A map, rows from the top; 8-bit files are spread over the whole range (255 becomes 65535).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plane {
+    /// Values a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// `height * width` values.
+    pub values: Vec<u16>,
+}
+
+impl Plane {
+    /// A map of given values; the sizes must agree and be positive.
+    pub fn new(width: usize, height: usize, values: Vec<u16>) -> Self {
+        assert!(width > 0 && height > 0, "a map has at least one value");
+        assert_eq!(values.len(), width * height, "values of a {width}x{height} map");
+        Self { width, height, values }
+    }
+
+    /// Decodes a PNG, JPEG or WebP; 16-bit grey keeps its bits, colours become grey as PIL does it.
+    pub fn decode(bytes: &[u8], name: impl AsRef<Path>) -> Result<Self> {
+        Ok(match decode_upright(bytes, name.as_ref())? {
+            DynamicImage::ImageLuma16(map) => Self::new(map.width() as usize, map.height() as usize, map.into_raw()),
+            other => Self::from_image(&Image::from_dynamic(other)),
+        })
+    }
+
+    /// The grey values of an image.
+    pub fn from_image(image: &Image) -> Self {
+        let grey = image.with_channels(1);
+        Self::new(image.width, image.height, grey.pixels.iter().map(|&v| u16::from(v) * 257).collect())
+    }
+
+    /// The map in 8 bits, rounded.
+    pub fn to_image(&self) -> Image {
+        let byte = |v: u16| ((u32::from(v) + 128) / 257) as u8;
+        Image::new(self.width, self.height, 1, self.values.iter().map(|&v| byte(v)).collect())
+    }
+
+    /// The part of `width` x `height` whose corner is (`left`, `top`); values outside the map are mirrored.
+    pub fn cut(&self, left: usize, top: usize, width: usize, height: usize) -> Self {
+        let place = |y: usize, x: usize| mirrored(y, self.height) * self.width + mirrored(x, self.width);
+        let rows = (top..top + height).flat_map(|y| (left..left + width).map(move |x| place(y, x)));
+        Self::new(width, height, rows.map(|at| self.values[at]).collect())
+    }
+
+    /// The map at another size without new values: each is the one nearest to its centre, as PIL's `NEAREST` does it.
+    pub fn nearest(&self, width: usize, height: usize) -> Self {
+        let places = |n_in: usize, n_out: usize| -> Vec<usize> {
+            let scale = n_in as f64 / n_out as f64;
+            (0..n_out).map(|i| (((i as f64 + 0.5) * scale) as usize).min(n_in - 1)).collect()
+        };
+        let (rows, columns) = (places(self.height, height), places(self.width, width));
+        let values = rows.iter().flat_map(|y| columns.iter().map(move |x| self.values[y * self.width + x]));
+        Self::new(width, height, values.collect())
+    }
+
+    /// The map mirrored left to right.
+    pub fn flip(&self) -> Self {
+        let values = self.values.chunks_exact(self.width).flat_map(|row| row.iter().rev()).copied();
+        Self::new(self.width, self.height, values.collect())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_survive_the_wider_range() {
+        let image = Image::new(16, 16, 1, (0..=255).collect());
+        assert_eq!(Plane::from_image(&image).to_image(), image);
+        assert_eq!(Plane::decode(&image.encode_png(&[]).unwrap(), "x.png").unwrap(), Plane::from_image(&image));
+    }
+
+    #[test]
+    fn places_outside_are_mirrored() {
+        let map = Plane::new(3, 1, vec![1, 2, 3]);
+        assert_eq!(map.cut(1, 0, 6, 2).values, [[2, 3, 2, 1, 2, 3]; 2].concat());
+        assert_eq!(Plane::new(1, 1, vec![7]).cut(0, 0, 3, 1).values, [7; 3]);
+        assert_eq!(map.flip().values, [3, 2, 1]);
+        // Image.fromarray(np.uint8([[1, 2, 3]])).resize((7, 1), Image.NEAREST) in Pillow 12.3
+        assert_eq!(map.nearest(7, 1).values, [1, 1, 2, 2, 2, 3, 3]);
+        assert_eq!(map.nearest(2, 1).values, [1, 3]);
+    }
+}

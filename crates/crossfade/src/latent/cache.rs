@@ -1,0 +1,119 @@
+//! Encoded images on disk: the moments of every image and of its mirror image, from which each epoch draws anew.
+use super::Latent;
+use crate::data::loader::append_planes;
+use crate::data::{Dataset, Image};
+use crate::engine::{Device, Tensor, from_vec, to_host};
+use crate::error::{Error, Result};
+use crate::nn::Posterior;
+use crate::nn::weights::collect;
+use crate::tensorfile::{TensorFile, write_rows};
+use flate2::Crc;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The tensor of the file: a row an image, mirror images after all others.
+const MOMENTS: &str = "moments";
+/// The text entry that says what was encoded by what.
+const CONTENT: &str = "content";
+/// Images encoded at once.
+const BATCH: usize = 16;
+
+/// An open file of moments.
+pub struct LatentCache {
+    file: TensorFile,
+    images: usize,
+    mirrored: bool,
+    row: [usize; 3],
+}
+
+impl LatentCache {
+    /// Opens the file at `path`, or encodes all of `set` into it first; `progress` hears (done, all).
+    pub fn open(
+        path: &Path,
+        set: &dyn Dataset,
+        latent: &Latent,
+        mirrored: bool,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self> {
+        let content = format!("{} mirrored {mirrored} by {}", set.describe(), fingerprint(latent));
+        if !path.exists() {
+            encode(path, set, latent, mirrored, &content, progress)?;
+        }
+        let file = TensorFile::open(path)?;
+        if file.metadata().get(CONTENT) != Some(&content) {
+            let message = "holds latents of other images or of another autoencoder; remove it, or name another file as \
+                           latent.cache";
+            return Err(Error::file(path, message));
+        }
+        let rows = set.len() * if mirrored { 2 } else { 1 };
+        match file.shapes().as_slice() {
+            [(name, shape)] if name == MOMENTS && shape.len() == 4 && shape[0] == rows => {
+                let row = [shape[1], shape[2], shape[3]];
+                Ok(Self { file, images: set.len(), mirrored, row })
+            }
+            other => Err(Error::file(path, format!("is no file of {rows} latents: {other:?}"))),
+        }
+    }
+
+    /// What the encoder said of these images, each mirrored or not.
+    pub fn posterior(&self, images: &[(usize, bool)], device: &Device) -> Result<Posterior> {
+        let mut values = vec![];
+        for &(index, flipped) in images {
+            assert!(index < self.images && (self.mirrored || !flipped), "image {index} is not in the cache");
+            let row = index + if flipped { self.images } else { 0 };
+            values.extend(self.file.read_rows(MOMENTS, row, 1)?);
+        }
+        let [c, h, w] = self.row;
+        Ok(Posterior::new(from_vec(values, [images.len(), c, h, w], device)))
+    }
+
+    /// Shape of a latent.
+    pub fn latent_shape(&self) -> [usize; 3] {
+        [self.row[0] / 2, self.row[1], self.row[2]]
+    }
+}
+
+fn encode(
+    path: &Path,
+    set: &dyn Dataset,
+    latent: &Latent,
+    mirrored: bool,
+    content: &str,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<()> {
+    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    }
+    let first = set.get(0)?;
+    let (count, f) = (set.len(), latent.factor());
+    let rows = count * if mirrored { 2 } else { 1 };
+    let shape = [rows, 2 * latent.latent_channels(), first.height / f, first.width / f];
+    let metadata = BTreeMap::from([(CONTENT.to_string(), content.to_string())]);
+    write_rows(path, MOMENTS, &shape, &metadata, &mut |row| {
+        // A portion ends where the mirror images begin.
+        let end = (row + BATCH).min(if row < count { count } else { rows });
+        let images = (row..end).into_par_iter().map(|row| {
+            let mut planes = vec![];
+            append_planes(&set.get(row % count)?, row >= count, &mut planes);
+            Ok(planes)
+        });
+        let images: Vec<Vec<f32>> = images.collect::<Result<_>>()?;
+        let Image { width, height, channels, .. } = first;
+        let batch: Tensor<4> = from_vec(images.concat(), [end - row, channels, height, width], &latent.device);
+        progress(end, rows);
+        Ok(to_host(latent.posterior(batch).moments()))
+    })
+}
+
+/// A checksum of the weights.
+fn fingerprint(latent: &Latent) -> String {
+    let mut crc = Crc::new();
+    for (_, _, values) in collect(&latent.net) {
+        values.chunks(1 << 14).for_each(|block| {
+            let bytes: Vec<u8> = block.iter().flat_map(|v| v.to_le_bytes()).collect();
+            crc.update(&bytes);
+        });
+    }
+    format!("{:08x}", crc.sum())
+}

@@ -1,0 +1,51 @@
+//! Checkpoints of autoencoders.
+use super::load;
+use crate::checkpoint::{Opened, Weights, newest};
+use crate::config::{AutoencoderRun, is_autoencoder};
+use crate::engine::Device;
+use crate::error::{Error, Result};
+use crate::nn::Autoencoder;
+use crate::tensorfile::TensorMap;
+use std::path::{Path, PathBuf};
+
+/// An opened checkpoint of an autoencoder's training.
+pub struct AutoencoderCheckpoint {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// The configuration of its run.
+    pub config: AutoencoderRun,
+    /// Training steps done.
+    pub step: u64,
+    /// Checksum of its tensors.
+    pub checksum: String,
+    opened: Opened,
+}
+
+impl AutoencoderCheckpoint {
+    /// Opens a checkpoint, or the newest in the directory of a run.
+    pub fn open(path: &Path) -> Result<Self> {
+        let path = newest(path)?;
+        let opened = Opened::open(&path)?;
+        if !is_autoencoder(&opened.config) {
+            let message = "holds a diffusion network where an autoencoder is needed; train one from a configuration \
+                           with an [autoencoder] section";
+            return Err(Error::file(&path, message));
+        }
+        let config = AutoencoderRun::parse(&opened.config, &path.display().to_string())?;
+        Ok(Self { config, step: opened.step, checksum: opened.checksum.clone(), opened, path })
+    }
+
+    /// All tensors, by name; an error if the file is damaged.
+    pub fn read(&self) -> Result<TensorMap> {
+        self.opened.read()
+    }
+
+    /// The autoencoder with the chosen weights, without gradients.
+    pub fn autoencoder(&self, weights: Weights, device: &Device) -> Result<Autoencoder> {
+        let mut chosen = TensorMap::new();
+        for (name, tensor) in self.read()? {
+            chosen.extend(name.strip_prefix(weights.prefix()).map(|name| (name.to_string(), tensor)));
+        }
+        load(&self.config.autoencoder, &chosen, device).map_err(|e| Error::file(&self.path, e.to_string()))
+    }
+}

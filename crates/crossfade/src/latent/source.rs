@@ -1,0 +1,86 @@
+//! What a run trains on: batches of pixels, or of latents in their place.
+use super::{Latent, LatentCache};
+use crate::data::loader::{Loader, LoaderConfig, Order, flipped};
+use crate::data::{Batch, Dataset};
+use crate::engine::{Tensor, from_vec, to_host};
+use crate::error::Result;
+use crate::task::TaskConfig;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Batches in the space of a run.
+pub enum Batches {
+    /// Images as they are.
+    Pixels(Loader),
+    /// Images encoded on the way.
+    Encoded(Loader, Box<Latent>, u64),
+    /// Images encoded before.
+    Cached(Box<Cached>),
+}
+
+/// Latents drawn from moments on disk.
+pub struct Cached {
+    cache: LatentCache,
+    latent: Latent,
+    order: Order,
+    loading: LoaderConfig,
+    counter: u64,
+}
+
+impl Batches {
+    /// Starts with the sample at `first`; with a `latent` its latents, from the file `cache` if there is one.
+    pub fn start(
+        set: Arc<dyn Dataset>,
+        task: TaskConfig,
+        loading: LoaderConfig,
+        first: u64,
+        latent: Option<&Latent>,
+        cache: Option<&Path>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self> {
+        Ok(match (latent.cloned(), cache) {
+            (None, _) => Self::Pixels(Loader::pairs(set, task, loading, first)?),
+            (Some(latent), None) => {
+                let seed = loading.seed;
+                Self::Encoded(Loader::pairs(set, task, loading, first)?, Box::new(latent), seed)
+            }
+            (Some(latent), Some(path)) => {
+                let cache = LatentCache::open(path, &*set, &latent, loading.flip, progress)?;
+                let order = Order::new(loading.seed, set.len());
+                Self::Cached(Box::new(Cached { cache, latent, order, loading, counter: first }))
+            }
+        })
+    }
+
+    /// The next batch; its `pixels` are latents where the run is on latents.
+    pub fn next_batch(&mut self) -> Result<Batch> {
+        match self {
+            Self::Pixels(loader) => loader.next_batch(),
+            Self::Encoded(loader, latent, seed) => {
+                let batch = loader.next_batch()?;
+                let images = from_vec(batch.pixels, batch.shape, &latent.device);
+                let z = latent.encode(images, *seed, &batch.counters);
+                let condition = batch.condition;
+                Ok(Batch { condition, ..with_latents(z, batch.counters, batch.indices) })
+            }
+            Self::Cached(cached) => cached.next_batch(),
+        }
+    }
+}
+
+fn with_latents(z: Tensor<4>, counters: Vec<u64>, indices: Vec<usize>) -> Batch {
+    Batch { counters, indices, shape: z.dims(), pixels: to_host(z), condition: None }
+}
+
+impl Cached {
+    fn next_batch(&mut self) -> Result<Batch> {
+        let counters: Vec<u64> = (self.counter..self.counter + self.loading.batch as u64).collect();
+        self.counter += self.loading.batch as u64;
+        let indices: Vec<usize> = counters.iter().map(|&c| self.order.index(c)).collect();
+        let flips = counters.iter().map(|&c| self.loading.flip && flipped(self.loading.seed, c));
+        let images: Vec<_> = indices.iter().copied().zip(flips).collect();
+        let posterior = self.cache.posterior(&images, &self.latent.device)?;
+        let z = self.latent.draw(posterior, self.loading.seed, &counters);
+        Ok(with_latents(z, counters, indices))
+    }
+}

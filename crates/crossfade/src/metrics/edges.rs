@@ -1,1 +1,0 @@
-//! Edges: the BSDS benchmark.

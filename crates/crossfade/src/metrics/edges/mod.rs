@@ -1,0 +1,181 @@
+//! Edges: the boundary benchmark of the Berkeley segmentation data set (BSDS).
+//!
+//! A soft map is cut at many thresholds; each boundary map is thinned and matched, pixel to pixel and within a
+//! tolerance, with what each annotator drew. [`counts`] does one image, [`summary`] makes ODS, OIS, AP and R50 of all.
+pub mod counts;
+pub mod ground_truth;
+pub mod matching;
+pub mod nms;
+pub mod plot;
+pub mod summary;
+pub mod thin;
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use rayon::prelude::*;
+
+use super::Report;
+use super::maps::{IMAGES, Pair, check_thresholds, levels, pairs};
+use crate::data::write_atomic;
+use crate::error::{Error, Result};
+use counts::{Counts, count};
+use ground_truth::{Detection, load_detection, load_truth};
+use summary::{Summary, summarise};
+
+/// What is done to a map before it is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// Non-maximum suppression, then thinning at every threshold: the "S" evaluation of papers, for thick maps.
+    #[default]
+    S,
+    /// Neither: the "C" evaluation, which wants crisp maps.
+    C,
+    /// Thinning only: the benchmark as it stands, for maps that are suppressed already, `ucm2` and segmentations.
+    AsIs,
+}
+
+/// How to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EdgesConfig {
+    /// Number of thresholds, evenly between 0 and 1.
+    pub thresholds: usize,
+    /// Tolerance as a part of the image's diagonal: 0.0075 for the BSDS, 0.011 for NYUD.
+    pub max_dist: f64,
+    /// What is done to a map first.
+    pub protocol: Protocol,
+}
+
+impl Default for EdgesConfig {
+    fn default() -> Self {
+        Self { thresholds: 99, max_dist: 0.0075, protocol: Protocol::S }
+    }
+}
+
+impl EdgesConfig {
+    /// The thresholds k / (n + 1).
+    pub fn levels(&self) -> Vec<f64> {
+        levels(self.thresholds)
+    }
+
+    fn check(&self) -> Result<()> {
+        check_thresholds(self.thresholds)?;
+        // Beyond a tenth of the diagonal every pixel is near every other and memory explodes.
+        if !(0.0..=0.1).contains(&self.max_dist) {
+            return Err(Error::request(format!("a tolerance of {}: must be 0 to 0.1 of the diagonal", self.max_dist)));
+        }
+        Ok(())
+    }
+}
+
+/// An evaluation: the results, and what they are made of.
+#[derive(Clone, Debug)]
+pub struct Edges {
+    /// ODS, OIS, AP, R50 with their protocol.
+    pub report: Report,
+    /// Curve and best places.
+    pub summary: Summary,
+    /// The thresholds.
+    pub thresholds: Vec<f64>,
+    /// The names of the images.
+    pub names: Vec<String>,
+    /// The counts of each image at every threshold.
+    pub counts: Vec<Vec<Counts>>,
+}
+
+impl Edges {
+    /// Writes the best place of each image's curve as a table with commas.
+    pub fn save_table(&self, path: &Path) -> Result<()> {
+        let mut text = String::from("name,threshold,recall,precision,f\n");
+        for (name, p) in self.names.iter().zip(&self.summary.images) {
+            let values = format!("{:.6},{:.6},{:.6},{:.6}", p.threshold, p.recall, p.precision, p.f);
+            text += &format!("\"{}\",{values}\n", name.replace('"', "\"\""));
+        }
+        write_atomic(path, text.as_bytes())
+    }
+
+    /// Writes the benchmark's own text files into `folder`.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        self.summary.save(folder, &self.names, &self.thresholds, &self.counts)
+    }
+}
+
+/// The harmonic mean of recall and precision.
+fn f_measure(recall: f64, precision: f64) -> f64 {
+    let sum = recall + precision;
+    if sum == 0.0 { 0.0 } else { 2.0 * precision * recall / sum }
+}
+
+/// Measures the maps of a folder against the ground truth of another; files belong together by name.
+///
+/// `progress` is told how many images of how many are done.
+pub fn evaluate(
+    maps: &Path,
+    truth: &Path,
+    config: &EdgesConfig,
+    progress: &mut (dyn FnMut(usize, usize) + Send),
+) -> Result<Edges> {
+    config.check()?;
+    let endings: Vec<&str> = IMAGES.iter().copied().chain(["mat"]).collect();
+    let pairs = pairs(maps, &endings, truth, &endings)?;
+    let all = pairs.len();
+    let progress = Mutex::new((0, progress));
+    let one = |pair: &Pair| -> Result<(Vec<Counts>, usize, bool)> {
+        let detection = load_detection(&pair.map)?;
+        let truth = load_truth(&pair.truth)?;
+        let segmentations = matches!(detection, Detection::Segmentations(_));
+        let counts = count(detection, &truth, config, &pair.map)?;
+        if let Ok(mut progress) = progress.lock() {
+            progress.0 += 1;
+            let done = progress.0;
+            (progress.1)(done, all);
+        }
+        Ok((counts, truth.len(), segmentations))
+    };
+    let results: Vec<_> = pairs.par_iter().map(one).collect::<Result<_>>()?;
+
+    let segmentations = results.iter().any(|r| r.2);
+    let levels = results.first().map_or(0, |r| r.0.len());
+    if let Some((pair, r)) = pairs.iter().zip(&results).find(|(_, r)| r.0.len() != levels || r.2 != segmentations) {
+        return Err(Error::file(&pair.map, format!("{} segmentations or thresholds, others have {levels}", r.0.len())));
+    }
+    let thresholds = if segmentations { (1..=levels).map(|k| k as f64).collect() } else { config.levels() };
+    let annotators: usize = results.iter().map(|r| r.1).sum();
+    let counts: Vec<Vec<Counts>> = results.into_iter().map(|r| r.0).collect();
+    let summary = summarise(&thresholds, &counts);
+    let report = report(&summary, config, segmentations, (all, annotators, levels));
+    Ok(Edges { report, summary, thresholds, names: pairs.into_iter().map(|p| p.name).collect(), counts })
+}
+
+fn report(
+    summary: &Summary,
+    config: &EdgesConfig,
+    segmentations: bool,
+    (images, annotators, levels): (usize, usize, usize),
+) -> Report {
+    let mut report = Report::new("edges").value("ODS", summary.ods.f).value("OIS", summary.ois.f);
+    report = report.value("AP", summary.ap);
+    if let Some(r50) = summary.r50 {
+        report = report.value("R50", r50);
+    }
+    report = report.value("ODS recall", summary.ods.recall).value("ODS precision", summary.ods.precision);
+    report = report.value("ODS threshold", summary.ods.threshold);
+    let (protocol, nms, thinning) = match config.protocol {
+        _ if segmentations => ("segmentations", "none", "at every segmentation"),
+        Protocol::S => {
+            ("S", "radius 1, border 5, tolerance 1.01, 8 bits (structured edge toolbox)", "at every threshold")
+        }
+        Protocol::C => ("C", "none", "none"),
+        Protocol::AsIs => ("as is", "none", "at every threshold"),
+    };
+    let thinning = if segmentations && config.protocol == Protocol::C { "none" } else { thinning };
+    report = report.with("protocol", format_args!("BSDS boundary benchmark, {protocol}")).with("suppression", nms);
+    report = report.with("thinning", thinning).with("thresholds", levels);
+    report = report.with("tolerance", format_args!("{} of the diagonal", config.max_dist));
+    report = report.with("matching", "most pairs, then least distance in hundredths of a pixel");
+    report = report.with("images", images).with("annotations", annotators);
+    if summary.r50.is_none() {
+        report = report.warn("precision never reaches one half, so there is no R50");
+    }
+    report
+}

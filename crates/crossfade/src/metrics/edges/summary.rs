@@ -1,0 +1,181 @@
+//! From counts to ODS, OIS, AP and R50, and the benchmark's text files.
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::counts::Counts;
+use super::f_measure;
+use crate::data::write_atomic;
+use crate::error::{Error, Result};
+
+/// A place on a precision-recall curve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Point {
+    /// The threshold that leads there.
+    pub threshold: f64,
+    /// Recall.
+    pub recall: f64,
+    /// Precision.
+    pub precision: f64,
+    /// Their harmonic mean.
+    pub f: f64,
+}
+
+/// The benchmark's results for a set of images.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The best place of the whole set's curve, one threshold for all images.
+    pub ods: Point,
+    /// Recall, precision and F with each image at its own best threshold; its threshold is zero and means nothing.
+    pub ois: Point,
+    /// Average precision: the area under the curve.
+    pub ap: f64,
+    /// Recall at half precision; none if precision never gets there.
+    pub r50: Option<f64>,
+    /// The curve of the whole set.
+    pub curve: Vec<Point>,
+    /// The best place of each image's curve.
+    pub images: Vec<Point>,
+}
+
+/// Sums up the counts of images, each at all `thresholds`.
+pub fn summarise(thresholds: &[f64], images: &[Vec<Counts>]) -> Summary {
+    let mut total = vec![Counts::default(); thresholds.len()];
+    let mut best = Counts::default();
+    for counts in images {
+        total.iter_mut().zip(counts).for_each(|(sum, c)| *sum += *c);
+        // The first of equal maxima, as MATLAB's max.
+        let first = counts.iter().copied().reduce(|a, b| if b.f() > a.f() { b } else { a });
+        best += first.unwrap_or_default();
+    }
+    let curve = curve(thresholds, &total);
+    Summary {
+        ods: best_point(&curve),
+        ois: Point { threshold: 0.0, recall: best.recall(), precision: best.precision(), f: best.f() },
+        ap: average_precision(&curve),
+        r50: recall_at_half(&curve),
+        images: images.iter().map(|counts| best_point(&self::curve(thresholds, counts))).collect(),
+        curve,
+    }
+}
+
+fn curve(thresholds: &[f64], counts: &[Counts]) -> Vec<Point> {
+    let point =
+        |(&threshold, c): (&f64, &Counts)| Point { threshold, recall: c.recall(), precision: c.precision(), f: c.f() };
+    thresholds.iter().zip(counts).map(point).collect()
+}
+
+/// The greatest F on the straight lines between the points, each tried at 100 places.
+fn best_point(curve: &[Point]) -> Point {
+    let mut best = curve.first().copied().unwrap_or_default();
+    for pair in curve.windows(2) {
+        for step in 0..100 {
+            let d = f64::from(step) / 99.0;
+            let mix = |a: f64, b: f64| b * d + a * (1.0 - d);
+            let (recall, precision) = (mix(pair[0].recall, pair[1].recall), mix(pair[0].precision, pair[1].precision));
+            let f = f_measure(recall, precision);
+            if f > best.f {
+                best = Point { threshold: mix(pair[0].threshold, pair[1].threshold), recall, precision, f };
+            }
+        }
+    }
+    best
+}
+
+/// `(x, y)` by ascending x, the first y of equal x.
+fn unique(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let mut points: Vec<_> = points.collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points.dedup_by(|b, a| b.0 == a.0);
+    points
+}
+
+/// The straight line through `points` at `x`; none outside of them.
+fn interpolate(points: &[(f64, f64)], x: f64) -> Option<f64> {
+    let i = points.partition_point(|p| p.0 < x);
+    let (x1, y1) = *points.get(i)?;
+    if x1 == x {
+        return Some(y1);
+    }
+    let (x0, y0) = *points.get(i.checked_sub(1)?)?;
+    Some(y0 + (y1 - y0) * (x - x0) / (x1 - x0))
+}
+
+/// Precision at the recalls 0, 0.01, …, 1, zero where the curve is not, times 0.01: the benchmark's area.
+fn average_precision(curve: &[Point]) -> f64 {
+    let points = unique(curve.iter().map(|p| (p.recall, p.precision)));
+    if points.len() < 2 {
+        return 0.0;
+    }
+    (0..=100).filter_map(|i| interpolate(&points, f64::from(i) / 100.0)).sum::<f64>() / 100.0
+}
+
+fn recall_at_half(curve: &[Point]) -> Option<f64> {
+    let points = unique(curve.iter().map(|p| (p.precision, p.recall)));
+    interpolate(&points, points.first()?.0.max(0.5))
+}
+
+impl Summary {
+    /// Writes what the benchmark writes: `eval_bdry.txt`, `eval_bdry_thr.txt`, `eval_bdry_img.txt` and the counts of
+    /// each image as `NAME_ev1.txt`.
+    pub fn save(&self, folder: &Path, names: &[String], thresholds: &[f64], images: &[Vec<Counts>]) -> Result<()> {
+        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        for (name, counts) in names.iter().zip(images) {
+            let rows = thresholds
+                .iter()
+                .zip(counts)
+                .map(|(&t, c)| line([t].into_iter().chain([c.cnt_r, c.sum_r, c.cnt_p, c.sum_p].map(|n| n as f64))));
+            write_atomic(folder.join(format!("{name}_ev1.txt")), rows.collect::<String>().as_bytes())?;
+        }
+        let row = |p: &Point| [p.threshold, p.recall, p.precision, p.f];
+        let images = self.images.iter().enumerate().map(|(i, p)| line([(i + 1) as f64].into_iter().chain(row(p))));
+        write_atomic(folder.join("eval_bdry_img.txt"), images.collect::<String>().as_bytes())?;
+        let curve = self.curve.iter().map(|p| line(row(p)));
+        write_atomic(folder.join("eval_bdry_thr.txt"), curve.collect::<String>().as_bytes())?;
+        let all = row(&self.ods).into_iter().chain([self.ois.recall, self.ois.precision, self.ois.f, self.ap]);
+        write_atomic(folder.join("eval_bdry.txt"), line(all).as_bytes())
+    }
+}
+
+/// Numbers as C's `%10g`, in one line.
+pub(in crate::metrics) fn line(numbers: impl IntoIterator<Item = f64>) -> String {
+    let cells: Vec<String> = numbers.into_iter().map(|n| format!("{:>10}", six_digits(n))).collect();
+    cells.join(" ") + "\n"
+}
+
+/// C's `%g`: six significant digits without trailing zeros.
+fn six_digits(n: f64) -> String {
+    if n == 0.0 {
+        return "0".into();
+    }
+    let scientific = format!("{n:.5e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trim = |text: &str| {
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text.to_string() }
+    };
+    if (-4..6).contains(&exponent) {
+        trim(&format!("{n:.*}", (5 - exponent).max(0) as usize))
+    } else {
+        format!("{}e{}{:02}", trim(digits), if exponent < 0 { '-' } else { '+' }, exponent.abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_c_writes_them() {
+        let numbers = [0.166667, 1.0, 0.0, 11555.0, 1234567.0, 0.00001234, 0.5, 999999.5];
+        let texts = ["0.166667", "1", "0", "11555", "1.23457e+06", "1.234e-05", "0.5", "1e+06"];
+        assert_eq!(numbers.map(six_digits), texts);
+    }
+
+    #[test]
+    fn a_perfect_detector_scores_one() {
+        let all = Counts { cnt_r: 10, sum_r: 10, cnt_p: 4, sum_p: 4 };
+        let summary = summarise(&[0.25, 0.5, 0.75], &[vec![all; 3], vec![all; 3]]);
+        assert_eq!((summary.ods.f, summary.ois.f, summary.r50), (1.0, 1.0, Some(1.0)));
+    }
+}

@@ -1,1 +1,0 @@
-//! Distances between sets of images through the features of Inception: FID, KID, precision and recall, IS.

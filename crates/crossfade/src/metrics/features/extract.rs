@@ -1,0 +1,117 @@
+//! Features of image sets, in the order of the set, a few pictures at a time.
+use super::inception::{FEATURES, GROUP, Inception, Scratch};
+use super::protocol::Protocol;
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+use rayon::prelude::*;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Groups of pictures that each thread gets before features are handed on.
+const ROUNDS: usize = 4;
+
+/// The network and the way pictures are prepared for it.
+pub struct Extractor {
+    network: Inception,
+    protocol: Protocol,
+    scratch: Mutex<Vec<Scratch>>,
+}
+
+/// Features of some pictures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Features {
+    /// Length of a vector.
+    pub dim: usize,
+    /// One vector after the other.
+    pub values: Vec<f32>,
+}
+
+impl Features {
+    /// Number of vectors.
+    pub fn len(&self) -> usize {
+        self.values.len() / self.dim
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Vector `i`.
+    pub fn row(&self, i: usize) -> &[f32] {
+        &self.values[i * self.dim..][..self.dim]
+    }
+}
+
+impl Extractor {
+    /// With the weights in `path`.
+    pub fn new(path: &Path, protocol: Protocol) -> Result<Self> {
+        Ok(Self { network: Inception::load(path)?, protocol, scratch: Mutex::default() })
+    }
+
+    /// The network.
+    pub fn network(&self) -> &Inception {
+        &self.network
+    }
+
+    /// How pictures are prepared.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// SHA-256 of the weights.
+    pub fn hash(&self) -> &str {
+        self.network.hash()
+    }
+
+    /// Hands the features of all images to `sink`, one vector after the other in the order of the set.
+    ///
+    /// An image that cannot be read ends it with an error that names the image.
+    pub fn each(
+        &self,
+        images: &dyn Dataset,
+        sink: &mut dyn FnMut(&[f32]) -> Result<()>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        let (total, step) = (images.len(), ROUNDS * GROUP * rayon::current_num_threads());
+        progress(0, total);
+        for first in (0..total).step_by(step) {
+            let count = step.min(total - first);
+            let mut values = vec![0.0; count * FEATURES];
+            values
+                .par_chunks_mut(GROUP * FEATURES)
+                .enumerate()
+                .try_for_each(|(group, out)| self.group(images, first + group * GROUP, out))?;
+            values.chunks_exact(FEATURES).try_for_each(&mut *sink)?;
+            progress(first + count, total);
+        }
+        Ok(())
+    }
+
+    /// All features at once.
+    pub fn features(&self, images: &dyn Dataset, progress: &mut dyn FnMut(usize, usize)) -> Result<Features> {
+        let mut values = Vec::with_capacity(images.len() * FEATURES);
+        let mut keep = |row: &[f32]| {
+            values.extend_from_slice(row);
+            Ok(())
+        };
+        self.each(images, &mut keep, progress)?;
+        Ok(Features { dim: FEATURES, values })
+    }
+
+    fn group(&self, images: &dyn Dataset, first: usize, out: &mut [f32]) -> Result<()> {
+        let lock = || self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = lock().pop().unwrap_or_default();
+        let fill = |i: usize, to: &mut _| {
+            self.protocol.fill(&images.get(first + i)?.with_channels(3), to);
+            Ok(())
+        };
+        self.network.features(&mut scratch, fill, out)?;
+        lock().push(scratch);
+        if let Some(bad) = out.iter().position(|v| !v.is_finite()) {
+            let name = images.name(first + bad / FEATURES);
+            return Err(Error::Run(format!("the features of {name} are not finite; are the weights the right ones?")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! FID: the Fréchet distance of two normal distributions (Heusel et al. 2017, equation 6).
+use super::matrix::{matrix, product};
+use super::moments::Moments;
+use crate::error::{Error, Result};
+use faer::{Mat, MatRef, Side};
+
+/// Images below which FID is mostly bias.
+pub const FEW: u64 = 10_000;
+
+/// Mean and covariance.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gaussian {
+    /// The mean.
+    pub mean: Vec<f64>,
+    /// The covariance, row after row.
+    pub covariance: Vec<f64>,
+}
+
+impl Gaussian {
+    /// Of features whose moments these are.
+    pub fn of(moments: &Moments) -> Result<Self> {
+        let mut moments = moments.clone();
+        Ok(Self { covariance: moments.covariance()?, mean: moments.mean() })
+    }
+
+    fn trace(&self) -> f64 {
+        self.covariance.iter().step_by(self.mean.len() + 1).sum()
+    }
+}
+
+/// Distances to one distribution.
+pub struct Frechet {
+    reference: Gaussian,
+    /// F with Σ = F Fᵀ.
+    factor: Mat<f64>,
+}
+
+fn not_solved(_: impl std::fmt::Debug) -> Error {
+    Error::Run(
+        "the eigenvalues of a covariance were not found; do the statistics hold numbers that are not finite?".into(),
+    )
+}
+
+impl Frechet {
+    /// To `reference`.
+    pub fn to(reference: Gaussian) -> Result<Self> {
+        let dim = reference.mean.len();
+        if !reference.covariance.iter().chain(&reference.mean).all(|v| v.is_finite()) {
+            return Err(Error::Run("statistics with values that are not finite".into()));
+        }
+        let eigen = matrix(&reference.covariance, dim).self_adjoint_eigen(Side::Lower).map_err(not_solved)?;
+        let (values, vectors) = (eigen.S().column_vector(), eigen.U());
+        // Rounding makes some of the zeros of a covariance of few images negative: they count as zeros.
+        let positive: Vec<usize> = (0..dim).filter(|&i| values[i] > 0.0).collect();
+        let factor = Mat::from_fn(dim, positive.len(), |r, c| vectors[(r, positive[c])] * values[positive[c]].sqrt());
+        Ok(Self { reference, factor })
+    }
+
+    /// |μ₁ − μ₂|² + tr Σ₁ + tr Σ₂ − 2 tr(Σ₁Σ₂)^½.
+    pub fn distance(&self, other: &Gaussian) -> Result<f64> {
+        let (a, b) = (other, &self.reference);
+        if a.mean.len() != b.mean.len() {
+            let message = format!("statistics of {} and of {} features cannot be compared", a.mean.len(), b.mean.len());
+            return Err(Error::request(message));
+        }
+        let means: f64 = a.mean.iter().zip(&b.mean).map(|(a, b)| (a - b).powi(2)).sum();
+        let distance = means + a.trace() + b.trace() - 2.0 * self.trace_of_root(&a.covariance)?;
+        if distance.is_finite() { Ok(distance) } else { Err(not_solved(())) }
+    }
+
+    /// tr(ΣA)^½ = Σ √λ(Fᵀ A F) for Σ = F Fᵀ: the matrix is symmetric, so its eigenvalues are exact and real.
+    fn trace_of_root(&self, a: &[f64]) -> Result<f64> {
+        let (dim, rank) = (self.factor.nrows(), self.factor.ncols());
+        let factor: MatRef<f64> = self.factor.as_ref();
+        let mut half = vec![0.0; rank * dim];
+        product(factor.transpose(), matrix(a, dim), &mut half, false);
+        let mut inner = vec![0.0; rank * rank];
+        product(matrix(&half, dim), factor, &mut inner, false);
+        let values = matrix(&inner, rank.max(1)).self_adjoint_eigenvalues(Side::Lower).map_err(not_solved)?;
+        Ok(values.iter().map(|v| v.max(0.0).sqrt()).sum())
+    }
+}
+
+/// Moments in groups, image i in group i mod [`Self::GROUPS`], for an interval without keeping features.
+pub struct GroupedMoments {
+    groups: Vec<Moments>,
+    next: usize,
+}
+
+/// What leaving out each group in turn tells (the jackknife).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Standard error of the distance, over draws of these images; the reference is held fixed.
+    pub error: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end of the 95 % interval.
+    pub high: f64,
+    /// The distance with the bias of few images taken off to first order: an estimate for infinitely many of them.
+    pub infinity: f64,
+}
+
+impl GroupedMoments {
+    /// How many groups.
+    pub const GROUPS: usize = 10;
+    /// Student's t for 95 % and 9 degrees of freedom.
+    const T: f64 = 2.262_157_162_740_992;
+
+    /// Of no vectors of length `dim`.
+    pub fn new(dim: usize) -> Self {
+        Self { groups: vec![Moments::new(dim); Self::GROUPS], next: 0 }
+    }
+
+    /// Adds one vector.
+    pub fn push(&mut self, x: &[f32]) {
+        self.groups[self.next].push(x);
+        self.next = (self.next + 1) % Self::GROUPS;
+    }
+
+    /// Of all vectors.
+    pub fn total(&self) -> Result<Moments> {
+        let mut total = Moments::new(self.groups[0].dim());
+        self.groups.iter().try_for_each(|group| total.merge(group.clone()))?;
+        Ok(total)
+    }
+
+    /// How sure the distance to `reference` is; `progress` hears (done, all).
+    pub fn interval(&self, reference: &Frechet, progress: &mut dyn FnMut(usize, usize)) -> Result<Interval> {
+        let (total, k) = (self.total()?, Self::GROUPS as f64);
+        if total.count() < 2 * Self::GROUPS as u64 {
+            return Err(Error::request(format!("an interval needs {} images or more", 2 * Self::GROUPS)));
+        }
+        let whole = reference.distance(&Gaussian::of(&total)?)?;
+        let mut distances = Vec::with_capacity(Self::GROUPS);
+        for group in &self.groups {
+            progress(distances.len(), Self::GROUPS);
+            let rest = total.without(&group.clone().complete());
+            distances.push(reference.distance(&Gaussian::of(&rest)?)?);
+        }
+        let mean = distances.iter().sum::<f64>() / k;
+        let error = ((k - 1.0) / k * distances.iter().map(|d| (d - mean).powi(2)).sum::<f64>()).sqrt();
+        let (low, high) = (whole - Self::T * error, whole + Self::T * error);
+        Ok(Interval { error, low, high, infinity: k * whole - (k - 1.0) * mean })
+    }
+}

@@ -1,0 +1,63 @@
+//! Weights by name, batch norms folded into the convolutions before them.
+use crate::checkpoint::Weights;
+use crate::convert::{TensorF32, read};
+use crate::error::{Error, Result};
+use crossfade_kernels::channels_last::{Conv, Window};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// ε of every batch norm.
+const EPS: f64 = 1e-3;
+
+/// The tensors of a file.
+pub(super) struct Reader {
+    path: PathBuf,
+    tensors: BTreeMap<String, TensorF32>,
+    pub(super) hash: String,
+}
+
+impl Reader {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let tensors = read(path, Weights::Model)?.tensors;
+        Ok(Self { path: path.to_path_buf(), tensors, hash: super::super::registry::sha256(path)? })
+    }
+
+    /// A tensor that need not be there, but if it is must have this shape and be finite.
+    pub(super) fn optional(&mut self, name: &str, shape: &[usize]) -> Result<Option<Vec<f32>>> {
+        let Some(tensor) = self.tensors.remove(name) else { return Ok(None) };
+        if tensor.shape != shape {
+            let message = format!("{name} has the shape {:?}, not {shape:?}: not FID's Inception", tensor.shape);
+            return Err(Error::file(&self.path, message));
+        }
+        if !tensor.data.iter().all(|v| v.is_finite()) {
+            return Err(Error::file(
+                &self.path,
+                format!("{name} holds values that are no numbers; fetch the file again"),
+            ));
+        }
+        Ok(Some(tensor.data))
+    }
+
+    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        self.optional(name, shape)?.ok_or_else(|| {
+            let message = format!("has no tensor {name}: not the Inception network of FID (2015-12-05)");
+            Error::file(&self.path, message)
+        })
+    }
+
+    /// y = γ (w ∗ x − μ)/√(σ² + ε) + β as one convolution, for pictures of about `side` rows.
+    pub(super) fn conv(&mut self, name: &str, ci: usize, co: usize, window: Window, side: usize) -> Result<Conv> {
+        let [kh, kw] = window.kernel;
+        let mut weight = self.tensor(&format!("{name}.conv.weight"), &[co, ci, kh, kw])?;
+        let mut norm = |part: &str| self.tensor(&format!("{name}.bn.{part}"), &[co]);
+        let (gamma, beta) = (norm("weight")?, norm("bias")?);
+        let (mean, variance) = (norm("running_mean")?, norm("running_var")?);
+        let mut bias = vec![0.0; co];
+        for (o, kernel) in weight.chunks_exact_mut(ci * kh * kw).enumerate() {
+            let scale = f64::from(gamma[o]) / (f64::from(variance[o]) + EPS).sqrt();
+            kernel.iter_mut().for_each(|w| *w = (f64::from(*w) * scale) as f32);
+            bias[o] = (f64::from(beta[o]) - f64::from(mean[o]) * scale) as f32;
+        }
+        Ok(Conv::new(&weight, &bias, ci, window, side))
+    }
+}

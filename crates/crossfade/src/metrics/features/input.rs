@@ -1,0 +1,198 @@
+//! What a user names: a folder, a zip, CIFAR-10, an npz of images or of statistics, and parts of them.
+use super::Statistics;
+use super::npz::Npz;
+use crate::data::{DataConfig, Dataset, Filter, Fit, Image, Split};
+use crate::error::{Error, Result};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Largest compressed array of images, which has to be unpacked whole.
+const MAX_UNPACKED: u64 = 4 << 30;
+
+/// Something to measure.
+pub enum Input {
+    /// Images, in order.
+    Images(Box<dyn Dataset>),
+    /// Statistics of images.
+    Statistics(Box<Statistics>),
+}
+
+/// Opens `PATH`, `PATH:train`, `PATH:test`, each with `[START:END]` for a part.
+///
+/// A path is a folder or a zip of images, a directory of CIFAR-10 (with the split named), an npz of images (u8, as N, H,
+/// W, C, under `arr_0` or the first name) or an npz of statistics (`mu` and `sigma`).
+pub fn open(text: &str) -> Result<Input> {
+    let (place, part) = cut(text)?;
+    let images = match place.rsplit_once(':') {
+        Some((path, "train")) => cifar10(path, Split::Train)?,
+        Some((path, "test")) => cifar10(path, Split::Test)?,
+        _ => {
+            let path = Path::new(place);
+            let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+            if extension.as_deref() == Some("npz") && path.is_file() {
+                let names = Npz::open(path)?.names();
+                if names.iter().any(|name| name == "mu") {
+                    if part.is_some() {
+                        return Err(Error::request(format!("{text}: statistics have no parts to choose from")));
+                    }
+                    return Ok(Input::Statistics(Box::new(Statistics::load(path)?)));
+                }
+                Box::new(NpzImages::open(path, &names)?)
+            } else {
+                files(path)?
+            }
+        }
+    };
+    Ok(Input::Images(match part {
+        Some(range) => Box::new(Part::new(images, range, text)?),
+        None => images,
+    }))
+}
+
+/// The place, and the range in brackets behind it.
+fn cut(text: &str) -> Result<(&str, Option<Range<usize>>)> {
+    let Some((place, range)) = text.strip_suffix(']').and_then(|t| t.rsplit_once('[')) else {
+        return Ok((text, None));
+    };
+    let bad = || Error::request(format!("{text}: a part is written [START:END], as in {place}[0:256]"));
+    let (start, end) = range.split_once(':').ok_or_else(bad)?;
+    let number = |t: &str, default: usize| if t.is_empty() { Ok(default) } else { t.parse().map_err(|_| bad()) };
+    Ok((place, Some(number(start, 0)?..number(end, usize::MAX)?)))
+}
+
+fn cifar10(path: &str, split: Split) -> Result<Box<dyn Dataset>> {
+    DataConfig::Cifar10 { path: path.into(), split }.source(0)
+}
+
+fn files(path: &Path) -> Result<Box<dyn Dataset>> {
+    if !path.exists() {
+        return Err(Error::request(format!("{}: no such file or directory", path.display())));
+    }
+    let (fit, filter) = (Fit::default(), Filter::default());
+    if path.is_file() {
+        return DataConfig::Zip { path: path.into(), fit, filter }.source(0);
+    }
+    let batches = ["", "cifar-10-batches-bin", "cifar-10-batches-py"].map(|below| path.join(below));
+    let is_cifar = |dir: &PathBuf| {
+        ["test_batch", "test_batch.bin", "data_batch_1", "data_batch_1.bin"].iter().any(|f| dir.join(f).is_file())
+    };
+    if batches.iter().any(is_cifar) {
+        let path = path.display();
+        return Err(Error::request(format!("{path} holds CIFAR-10: say {path}:train or {path}:test")));
+    }
+    DataConfig::Folder { path: path.into(), fit, filter }.source(0)
+}
+
+/// Some images of a set.
+struct Part {
+    set: Box<dyn Dataset>,
+    range: Range<usize>,
+}
+
+impl Part {
+    fn new(set: Box<dyn Dataset>, range: Range<usize>, text: &str) -> Result<Self> {
+        let range = range.start..range.end.min(set.len());
+        if range.is_empty() {
+            return Err(Error::request(format!("{text}: no images in this part; there are {}", set.len())));
+        }
+        Ok(Self { set, range })
+    }
+}
+
+impl Dataset for Part {
+    fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    fn get(&self, index: usize) -> Result<Image> {
+        self.set.get(self.range.start + index)
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.set.name(self.range.start + index)
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, part {}:{}", self.set.describe(), self.range.start, self.range.end)
+    }
+
+    fn in_memory(&self) -> bool {
+        self.set.in_memory()
+    }
+}
+
+/// Images in an array of bytes, read in place if it is not compressed.
+struct NpzImages {
+    path: PathBuf,
+    key: String,
+    /// N, H, W, C
+    shape: [usize; 4],
+    bytes: Bytes,
+}
+
+enum Bytes {
+    /// From this byte of the file on.
+    Stored(u64),
+    Unpacked(Vec<u8>),
+}
+
+impl NpzImages {
+    fn open(path: &Path, names: &[String]) -> Result<Self> {
+        let key = names.iter().find(|name| *name == "arr_0").or(names.first());
+        let key = key.ok_or_else(|| Error::file(path, "holds no arrays"))?.clone();
+        let mut file = Npz::open(path)?;
+        let (header, place) = file.header(&key)?;
+        let sides = match header.shape[..] {
+            [n, h, w, c] if header.kind == "|u1" && n * h * w > 0 && matches!(c, 1 | 3) => [n, h, w, c],
+            _ => {
+                let message = format!(
+                    "array {key} holds {} of shape {:?}; expected images as |u1 (uint8) of shape N, H, W, 1 or 3, or \
+                     statistics as mu and sigma",
+                    header.kind, header.shape
+                );
+                return Err(Error::file(path, message));
+            }
+        };
+        let bytes = match place {
+            Some(place) => Bytes::Stored(place + header.start),
+            None => Bytes::Unpacked(file.bytes(&key, MAX_UNPACKED)?.1),
+        };
+        Ok(Self { path: path.to_path_buf(), key, shape: sides, bytes })
+    }
+
+    fn size(&self) -> usize {
+        self.shape[1..].iter().product()
+    }
+}
+
+impl Dataset for NpzImages {
+    fn len(&self) -> usize {
+        self.shape[0]
+    }
+
+    fn get(&self, index: usize) -> Result<Image> {
+        let ([_, h, w, c], size) = (self.shape, self.size());
+        let pixels = match &self.bytes {
+            Bytes::Unpacked(bytes) => bytes[index * size..][..size].to_vec(),
+            Bytes::Stored(start) => {
+                let mut pixels = vec![0; size];
+                let mut file = File::open(&self.path).map_err(Error::io(&self.path))?;
+                file.seek(SeekFrom::Start(start + (index * size) as u64)).map_err(Error::io(&self.path))?;
+                file.read_exact(&mut pixels).map_err(Error::io(&self.path))?;
+                pixels
+            }
+        };
+        Ok(Image::new(w, h, c, pixels))
+    }
+
+    fn name(&self, index: usize) -> String {
+        format!("{}: {}[{index}]", self.path.display(), self.key)
+    }
+
+    fn describe(&self) -> String {
+        let [n, h, w, c] = self.shape;
+        format!("npz {}: {n} images of {h}x{w}x{c}", self.path.display())
+    }
+}

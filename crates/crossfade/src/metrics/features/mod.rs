@@ -1,0 +1,69 @@
+//! Distances between sets of images through the features of Inception: FID, KID, precision and recall, IS.
+//!
+//! [`Extractor`] turns pictures into features by a named [`Protocol`]; [`Moments`] sums them up as they come, so that
+//! FID needs no more memory for a million images than for a hundred. The other metrics keep the features.
+mod extract;
+mod frechet;
+mod inception;
+mod inception_score;
+mod input;
+mod kid;
+mod matrix;
+mod moments;
+mod npz;
+mod numpy_random;
+mod precision_recall;
+mod protocol;
+pub mod registry;
+mod statistics;
+
+pub use extract::{Extractor, Features};
+pub use frechet::{FEW, Frechet, Gaussian, GroupedMoments, Interval};
+pub use inception::{CLASSES, FEATURES, Inception};
+pub use inception_score::inception_score;
+pub use input::{Input, open};
+pub use kid::{Kid, KidConfig, kid};
+pub use moments::Moments;
+pub use numpy_random::RandomState;
+pub use precision_recall::{PrecisionRecall, precision_recall};
+pub use protocol::Protocol;
+pub use statistics::Statistics;
+
+use super::Report;
+
+/// The seed of torch-fidelity, for everything that is drawn.
+pub const SEED: u32 = 2020;
+
+/// A mean over parts, and the deviation of the parts (of a population, as torch-fidelity has it).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation.
+    pub std: f64,
+}
+
+impl Spread {
+    fn of(values: &[f64]) -> Self {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        Self { mean, std: (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt() }
+    }
+}
+
+impl Extractor {
+    /// A report that states how the features were made.
+    pub fn report(&self, metric: &str) -> Report {
+        stated(Report::new(metric), Some(self.protocol()), Some(self.hash()))
+    }
+}
+
+/// Adds protocol and weights, or says that they are not known.
+pub fn stated(report: Report, protocol: Option<Protocol>, weights: Option<&str>) -> Report {
+    let report = match protocol {
+        Some(protocol) => report.with("protocol", protocol).with("resize", protocol.resize()),
+        None => report.with("protocol", "unknown: statistics of another program"),
+    };
+    let network = "Inception-v3 of 2015-12-05, 2048 features, f32; statistics in f64";
+    report.with("network", network).with("weights sha256", weights.unwrap_or("unknown"))
+}

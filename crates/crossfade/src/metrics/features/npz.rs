@@ -1,0 +1,176 @@
+//! NumPy's `.npz`: a zip of `.npy` arrays, read with limits.
+use crate::data::files::write_whole;
+use crate::error::{Error, Result};
+use npyz::{DType, NpyFile, Order};
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+/// Largest array that is read whole: the products of 8,192 features.
+const MAX_ARRAY: u64 = 512 << 20;
+/// Longest header of an array.
+const MAX_HEADER: usize = 1 << 16;
+
+/// An archive of arrays.
+pub(super) struct Npz {
+    path: PathBuf,
+    archive: ZipArchive<BufReader<File>>,
+}
+
+/// What the header of an array says.
+pub(super) struct Header {
+    pub(super) shape: Vec<usize>,
+    pub(super) kind: String,
+    /// Bytes before the first element.
+    pub(super) start: u64,
+    /// Elements.
+    pub(super) len: usize,
+}
+
+impl Npz {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let file = BufReader::new(File::open(path).map_err(Error::io(path))?);
+        let archive = ZipArchive::new(file).map_err(|e| Error::file(path, format!("not a readable npz: {e}")))?;
+        Ok(Self { path: path.to_path_buf(), archive })
+    }
+
+    fn bad(&self, name: &str, reason: impl std::fmt::Display) -> Error {
+        Error::file(&self.path, format!("array {name}: {reason}"))
+    }
+
+    /// Names of the arrays, in the order of the file.
+    pub(super) fn names(&self) -> Vec<String> {
+        let names = (0..self.archive.len()).filter_map(|i| self.archive.name_for_index(i));
+        names
+            .filter_map(std::result::Result::ok)
+            .filter_map(|name| name.strip_suffix(".npy").map(str::to_owned))
+            .collect()
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.archive.index_for_name(&format!("{name}.npy")).is_some()
+    }
+
+    /// The header of an array, and where its bytes are in the file if they are not compressed.
+    pub(super) fn header(&mut self, name: &str) -> Result<(Header, Option<u64>)> {
+        let path = self.path.clone();
+        let bad = |reason: String| Error::file(&path, format!("array {name}: {reason}"));
+        let mut entry = self.archive.by_name(&format!("{name}.npy")).map_err(|e| bad(e.to_string()))?;
+        let place = entry.data_start().filter(|_| entry.compression() == CompressionMethod::Stored);
+        let size = entry.size();
+        let mut head = vec![];
+        entry.by_ref().take(MAX_HEADER as u64).read_to_end(&mut head).map_err(|e| bad(e.to_string()))?;
+        let header = parse(&head).map_err(bad)?;
+        let width: u64 = header.kind[2..].parse().unwrap_or(0);
+        if (header.len as u64).checked_mul(width).and_then(|n| n.checked_add(header.start)) != Some(size) {
+            return Err(bad(format!("{size} bytes do not hold {:?} of {}", header.shape, header.kind)));
+        }
+        Ok((header, place))
+    }
+
+    /// The bytes of an array, without its header.
+    pub(super) fn bytes(&mut self, name: &str, limit: u64) -> Result<(Header, Vec<u8>)> {
+        let (header, _) = self.header(name)?;
+        let path = self.path.clone();
+        let bad = |reason: String| Error::file(&path, format!("array {name}: {reason}"));
+        let entry = self.archive.by_name(&format!("{name}.npy")).map_err(|e| bad(e.to_string()))?;
+        if entry.size() > limit {
+            return Err(bad(format!("{} bytes, more than the limit of {limit}", entry.size())));
+        }
+        let mut bytes = Vec::with_capacity(entry.size() as usize);
+        let declared = entry.size();
+        entry.take(limit + 1).read_to_end(&mut bytes).map_err(|e| bad(e.to_string()))?;
+        if bytes.len() as u64 != declared {
+            return Err(bad(format!("{} bytes where {declared} were declared", bytes.len())));
+        }
+        bytes.drain(..header.start as usize);
+        Ok((header, bytes))
+    }
+
+    /// Shape and values of an array of f8, f4 or i8.
+    pub(super) fn numbers(&mut self, name: &str) -> Result<(Vec<usize>, Vec<f64>)> {
+        let (header, bytes) = self.bytes(name, MAX_ARRAY)?;
+        let values = match header.kind.as_str() {
+            "<f8" => bytes.as_chunks().0.iter().map(|&b| f64::from_le_bytes(b)).collect(),
+            "<f4" => bytes.as_chunks().0.iter().map(|&b| f64::from(f32::from_le_bytes(b))).collect(),
+            "<i8" => bytes.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b) as f64).collect(),
+            kind => return Err(self.bad(name, format!("holds {kind}, expected f8, f4 or i8"))),
+        };
+        Ok((header.shape, values))
+    }
+
+    /// A text stored as bytes, if it is there.
+    pub(super) fn text(&mut self, name: &str) -> Result<Option<String>> {
+        if !self.has(name) {
+            return Ok(None);
+        }
+        let (_, bytes) = self.bytes(name, 1 << 10)?;
+        String::from_utf8(bytes).map(Some).map_err(|_| self.bad(name, "no text"))
+    }
+}
+
+fn parse(head: &[u8]) -> std::result::Result<Header, String> {
+    let mut rest = head;
+    let npy = NpyFile::new(&mut rest).map_err(|e| format!("no array of NumPy: {e}"))?;
+    let DType::Plain(kind) = npy.dtype() else { return Err("holds records, expected numbers".into()) };
+    let shape: Option<Vec<usize>> = npy.shape().iter().map(|&n| usize::try_from(n).ok()).collect();
+    let shape = shape.ok_or("is too large")?;
+    if npy.order() != Order::C && shape.len() > 1 {
+        return Err("is in Fortran order; save it with np.ascontiguousarray".into());
+    }
+    let len = shape.iter().try_fold(1usize, |n, &side| n.checked_mul(side)).ok_or("is too large")?;
+    drop(npy);
+    Ok(Header { shape, kind: kind.to_string(), start: (head.len() - rest.len()) as u64, len })
+}
+
+/// What an array to write holds.
+#[derive(Clone, Copy)]
+pub(super) enum Values<'a> {
+    F64(&'a [f64]),
+    I64(i64),
+    Text(&'a str),
+}
+
+/// Writes arrays to an npz, whole or not at all.
+pub(super) fn write(path: &Path, arrays: &[(&str, &[usize], Values)]) -> Result<()> {
+    write_whole(path, |file| write_arrays(file, arrays))
+}
+
+fn write_arrays<W: Write + Seek>(file: &mut BufWriter<W>, arrays: &[(&str, &[usize], Values)]) -> std::io::Result<()> {
+    let mut zip = ZipWriter::new(file);
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
+    for (name, shape, values) in arrays {
+        zip.start_file(format!("{name}.npy"), options)?;
+        let kind = match values {
+            Values::F64(_) => "<f8",
+            Values::I64(_) => "<i8",
+            Values::Text(_) => "|u1",
+        };
+        zip.write_all(&npy_header(kind, shape))?;
+        match values {
+            Values::F64(values) => {
+                for block in values.chunks(1 << 13) {
+                    zip.write_all(&block.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())?;
+                }
+            }
+            Values::I64(value) => zip.write_all(&value.to_le_bytes())?,
+            Values::Text(text) => zip.write_all(text.as_bytes())?,
+        }
+    }
+    zip.finish()?;
+    Ok(())
+}
+
+/// The header of format 1.0: its length, with magic and newline, is a multiple of 64.
+fn npy_header(kind: &str, shape: &[usize]) -> Vec<u8> {
+    let sides: String = shape.iter().map(|n| format!("{n},")).collect();
+    let mut text = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({sides}), }}");
+    text += &" ".repeat((64 - (text.len() + 11) % 64) % 64);
+    text.push('\n');
+    let mut header = b"\x93NUMPY\x01\x00".to_vec();
+    header.extend((text.len() as u16).to_le_bytes());
+    header.extend(text.as_bytes());
+    header
+}

@@ -1,0 +1,86 @@
+//! Precision and recall by nearest neighbours (Kynkäänniemi et al. 2019).
+use super::Features;
+use super::matrix::matrix;
+use crate::error::{Error, Result};
+use faer::linalg::matmul::matmul;
+use faer::{Accum, Mat, Par};
+use rayon::prelude::*;
+
+/// Rows whose distances are held at a time.
+const ROWS: usize = 256;
+
+/// What share of images lies where the other set has images.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrecisionRecall {
+    /// Of the generated images, the share inside the real manifold.
+    pub precision: f64,
+    /// Of the real images, the share inside the generated manifold.
+    pub recall: f64,
+    /// Their harmonic mean.
+    pub f_score: f64,
+}
+
+/// Precision and recall of `generated` against `real`: an image is inside a manifold if it is no farther from one of its
+/// images than that image's k-th neighbour.
+pub fn precision_recall(generated: &Features, real: &Features, k: usize) -> Result<PrecisionRecall> {
+    if generated.dim != real.dim || k == 0 {
+        return Err(Error::request("precision and recall need features of one length and at least one neighbour"));
+    }
+    if let Some(n) = [generated.len(), real.len()].into_iter().find(|&n| n <= k) {
+        return Err(Error::request(format!("{n} images have no {k} neighbours each; lower --neighbours")));
+    }
+    let [g, r] = [generated, real].map(Points::new);
+    let precision = g.share_inside(&r, &r.radii(k));
+    let recall = r.share_inside(&g, &g.radii(k));
+    let f_score = 2.0 * precision * recall / (precision + recall).max(1e-5);
+    Ok(PrecisionRecall { precision, recall, f_score })
+}
+
+/// Features in f64 with their squared lengths.
+struct Points {
+    values: Vec<f64>,
+    squares: Vec<f64>,
+    dim: usize,
+}
+
+impl Points {
+    fn new(features: &Features) -> Self {
+        let values: Vec<f64> = features.values.iter().map(|&v| f64::from(v)).collect();
+        let squares = values.chunks_exact(features.dim).map(|row| row.iter().map(|v| v * v).sum()).collect();
+        Self { values, squares, dim: features.dim }
+    }
+
+    /// For each point: what `f` makes of its squared distances to all points of `other`.
+    fn each<T: Send>(&self, other: &Self, f: impl Fn(&mut [f64]) -> T + Sync) -> Vec<T> {
+        let targets = matrix(&other.values, self.dim);
+        self.values
+            .par_chunks(ROWS * self.dim)
+            .zip(self.squares.par_chunks(ROWS))
+            .flat_map_iter(|(rows, squares)| {
+                let rows = matrix(rows, self.dim);
+                // One column a point, so that its distances lie side by side.
+                let mut products = Mat::<f64>::zeros(targets.nrows(), rows.nrows());
+                matmul(&mut products, Accum::Replace, targets, rows.transpose(), -2.0, Par::Seq);
+                let mut distances = vec![0.0; targets.nrows()];
+                let point = |i: usize| {
+                    for (j, distance) in distances.iter_mut().enumerate() {
+                        *distance = (products[(j, i)] + squares[i] + other.squares[j]).max(0.0);
+                    }
+                    f(&mut distances)
+                };
+                (0..rows.nrows()).map(point).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// The squared distance of each point to its k-th neighbour; the nearest is the point itself.
+    fn radii(&self, k: usize) -> Vec<f64> {
+        self.each(self, |distances| *distances.select_nth_unstable_by(k, f64::total_cmp).1)
+    }
+
+    /// The share of points inside the balls around the points of `other`.
+    fn share_inside(&self, other: &Self, radii: &[f64]) -> f64 {
+        let inside = self.each(other, |distances| distances.iter().zip(radii).any(|(d, r)| d <= r));
+        inside.iter().filter(|&&inside| inside).count() as f64 / inside.len() as f64
+    }
+}

@@ -1,0 +1,121 @@
+//! Weights that metrics need, by name: where they come from, what their bytes hash to, where they are kept.
+use crate::data::write_atomic;
+use crate::error::{Error, Result};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A file of weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// Its name in the cache.
+    pub file: &'static str,
+    /// Where it comes from.
+    pub url: &'static str,
+    /// SHA-256 of its bytes, in hexadecimal.
+    pub sha256: &'static str,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// All of them.
+pub const ENTRIES: &[Entry] = &[Entry {
+    name: "inception",
+    purpose: "FID, KID, precision and recall, Inception Score",
+    file: "pt_inception-2015-12-05-6726825d.pth",
+    url: "https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/pt_inception-2015-12-05-6726825d.pth",
+    sha256: "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2",
+    bytes: 95_628_359,
+}];
+
+impl Entry {
+    /// The entry called `name`.
+    pub fn named(name: &str) -> Result<&'static Self> {
+        ENTRIES.iter().find(|entry| entry.name == name).ok_or_else(|| {
+            let names: Vec<_> = ENTRIES.iter().map(|entry| entry.name).collect();
+            Error::request(format!("no weights are called {name:?}; there are: {}", names.join(", ")))
+        })
+    }
+
+    /// Where it is kept.
+    pub fn path(&self) -> Result<PathBuf> {
+        Ok(cache_directory()?.join(self.file))
+    }
+
+    /// How to get it without this program.
+    pub fn by_hand(&self) -> Result<String> {
+        let path = self.path()?;
+        Ok(format!("fetch {} by other means and put it at {}", self.url, path.display()))
+    }
+
+    /// The file in the cache.
+    pub fn cached(&self) -> Result<PathBuf> {
+        let path = self.path()?;
+        if path.is_file() {
+            return Ok(path);
+        }
+        Err(Error::request(format!(
+            "the weights {:?} are not in the cache: run `crossfade weights get {}`, give a file with --weights, or {}",
+            self.name,
+            self.name,
+            self.by_hand()?
+        )))
+    }
+
+    /// Puts `bytes` into the cache if they are the right ones.
+    pub fn store(&self, bytes: &[u8]) -> Result<PathBuf> {
+        let found = hex(&Sha256::digest(bytes));
+        let path = self.path()?;
+        if found != self.sha256 {
+            let message = format!(
+                "not stored: the SHA-256 is {found}, expected {}; try again, or {}",
+                self.sha256,
+                self.by_hand()?
+            );
+            return Err(Error::file(&path, message));
+        }
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(Error::io(directory))?;
+        }
+        write_atomic(&path, bytes)?;
+        Ok(path)
+    }
+}
+
+/// `CROSSFADE_CACHE`, or `crossfade` in the platform's directory for caches.
+pub fn cache_directory() -> Result<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(path) = variable("CROSSFADE_CACHE") {
+        return Ok(path);
+    }
+    let base = if cfg!(windows) {
+        variable("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        variable("HOME").map(|home| home.join("Library/Caches"))
+    } else {
+        variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")))
+    };
+    let base = base.ok_or_else(|| Error::request("no directory for caches is known; set CROSSFADE_CACHE to one"))?;
+    Ok(base.join("crossfade"))
+}
+
+/// SHA-256 of a file, in hexadecimal.
+pub fn sha256(path: &Path) -> Result<String> {
+    let mut file = File::open(path).map_err(Error::io(path))?;
+    let (mut hasher, mut block) = (Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut block).map_err(Error::io(path))? {
+            0 => return Ok(hex(&hasher.finalize())),
+            n => hasher.update(&block[..n]),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

@@ -1,0 +1,132 @@
+//! Statistics in files: `mu` and `sigma` for pytorch-fid and its kin, and the sums that merge exactly.
+use super::npz::{Npz, Values, write};
+use super::{Extractor, Gaussian, Moments, Protocol};
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+use std::path::Path;
+
+/// What is known of the features of an image set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statistics {
+    /// Mean and covariance.
+    pub gaussian: Gaussian,
+    /// The sums they come from; other programs do not store them.
+    pub moments: Option<Moments>,
+    /// How pictures were prepared, if known.
+    pub protocol: Option<Protocol>,
+    /// SHA-256 of the network's weights, if known.
+    pub weights: Option<String>,
+}
+
+impl Statistics {
+    /// Of features summed up.
+    pub fn new(moments: Moments, protocol: Option<Protocol>, weights: Option<String>) -> Result<Self> {
+        let moments = moments.complete();
+        Ok(Self { gaussian: Gaussian::of(&moments)?, moments: Some(moments), protocol, weights })
+    }
+
+    /// Of the images of a set, none of them kept.
+    pub fn of(extractor: &Extractor, images: &dyn Dataset, progress: &mut dyn FnMut(usize, usize)) -> Result<Self> {
+        let mut moments = Moments::new(super::FEATURES);
+        let mut add = |row: &[f32]| {
+            moments.push(row);
+            Ok(())
+        };
+        extractor.each(images, &mut add, progress)?;
+        Self::new(moments, Some(extractor.protocol()), Some(extractor.hash().to_owned()))
+    }
+
+    /// Number of images, if known.
+    pub fn count(&self) -> Option<u64> {
+        self.moments.as_ref().map(Moments::count)
+    }
+
+    /// Writes an npz that pytorch-fid reads too.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let dim = self.gaussian.mean.len();
+        let mut arrays = vec![
+            ("mu", vec![dim], Values::F64(&self.gaussian.mean)),
+            ("sigma", vec![dim, dim], Values::F64(&self.gaussian.covariance)),
+        ];
+        if let Some(moments) = &self.moments {
+            let (n, sum, outer) = moments.sums();
+            arrays.push(("n", vec![], Values::I64(n as i64)));
+            arrays.push(("sum", vec![dim], Values::F64(sum)));
+            arrays.push(("outer", vec![dim, dim], Values::F64(outer)));
+        }
+        if let Some(protocol) = self.protocol {
+            arrays.push(("protocol", vec![protocol.name().len()], Values::Text(protocol.name())));
+        }
+        if let Some(weights) = &self.weights {
+            arrays.push(("weights", vec![weights.len()], Values::Text(weights)));
+        }
+        let views: Vec<_> = arrays.iter().map(|(name, shape, values)| (*name, &shape[..], *values)).collect();
+        write(path, &views)
+    }
+
+    /// Reads what [`Self::save`] or pytorch-fid wrote.
+    pub fn load(path: &Path) -> Result<Self> {
+        let mut file = Npz::open(path)?;
+        let square = |file: &mut Npz, vector: &str, matrix: &str| {
+            let ((shape, mean), (sides, square)) = (file.numbers(vector)?, file.numbers(matrix)?);
+            if shape.len() != 1 || sides != [mean.len(), mean.len()] || mean.is_empty() {
+                let message = format!("{vector} of shape {shape:?} does not go with {matrix} of shape {sides:?}");
+                return Err(Error::file(path, message));
+            }
+            if !mean.iter().chain(&square).all(|v| v.is_finite()) {
+                return Err(Error::file(path, format!("{vector} or {matrix} has values that are no numbers")));
+            }
+            Ok((mean, square))
+        };
+        let (mean, covariance) = square(&mut file, "mu", "sigma")?;
+        let mut moments = None;
+        if file.has("n") && file.has("sum") && file.has("outer") {
+            let n = file.numbers("n")?.1.first().copied().unwrap_or(0.0) as u64;
+            let (sum, outer) = square(&mut file, "sum", "outer")?;
+            moments = Some(Moments::from_sums(n, sum, outer));
+        }
+        let protocol = file.text("protocol")?.map(|name| {
+            Protocol::named(&name).ok_or_else(|| Error::file(path, format!("an unknown protocol: {name:?}")))
+        });
+        let (protocol, weights) = (protocol.transpose()?, file.text("weights")?);
+        Ok(Self { gaussian: Gaussian { mean, covariance }, moments, protocol, weights })
+    }
+
+    /// An error if the two were not made in the same way; what is unknown is let pass.
+    pub fn check_alike(&self, other: &Self) -> Result<()> {
+        if let (Some(a), Some(b)) = (self.protocol, other.protocol)
+            && a != b
+        {
+            return Err(Error::request(format!(
+                "statistics of two protocols, {a} and {b}: their distance means nothing; make both with one protocol"
+            )));
+        }
+        if let (Some(a), Some(b)) = (&self.weights, &other.weights)
+            && a != b
+        {
+            return Err(Error::request(format!(
+                "statistics of two sets of weights, {a} and {b}: make both with the same weights"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Of all images of the shards.
+    pub fn merge(shards: Vec<Self>) -> Result<Self> {
+        let mut shards = shards.into_iter();
+        let mut first = shards.next().ok_or_else(|| Error::request("nothing to merge"))?;
+        let sums = |shard: &mut Self| {
+            let missing = "statistics without sums (of another program) cannot be merged exactly; \
+                           make them with `crossfade eval stats`";
+            shard.moments.take().ok_or_else(|| Error::request(missing))
+        };
+        let mut total = sums(&mut first)?;
+        for mut shard in shards {
+            first.check_alike(&shard)?;
+            total.merge(sums(&mut shard)?)?;
+            first.protocol = first.protocol.or(shard.protocol);
+            first.weights = first.weights.or(shard.weights);
+        }
+        Self::new(total, first.protocol, first.weights)
+    }
+}

@@ -1,0 +1,138 @@
+//! What saliency, edges and regions share: grey maps, masks, thresholds, and the files of two folders that belong together.
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::data::Image;
+use crate::data::files::read_limited;
+use crate::error::{Error, Result};
+
+/// Endings of the images that are read.
+pub(super) const IMAGES: &[&str] = &["png", "jpg", "jpeg", "webp"];
+/// Largest image file that is read.
+const MAX_FILE: u64 = 256 << 20;
+
+/// A soft map, rows from the top, values from 0 to 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Map {
+    /// Pixels a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// `height * width` values.
+    pub values: Vec<f64>,
+}
+
+/// A binary image, rows from the top.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mask {
+    /// Pixels a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// `height * width` pixels.
+    pub bits: Vec<bool>,
+}
+
+impl Map {
+    /// A grey image as a map: byte / 255.
+    pub fn of(image: &Image) -> Self {
+        let grey = image.with_channels(1);
+        let values = grey.pixels.iter().map(|&v| f64::from(v) / 255.0).collect();
+        Self { width: grey.width, height: grey.height, values }
+    }
+
+    /// Where the map is at least `threshold`.
+    pub fn at_least(&self, threshold: f64) -> Mask {
+        let bits = self.values.iter().map(|&v| v >= threshold).collect();
+        Mask { width: self.width, height: self.height, bits }
+    }
+}
+
+impl Mask {
+    /// The number of pixels that are set.
+    pub fn count(&self) -> usize {
+        self.bits.iter().filter(|&&b| b).count()
+    }
+}
+
+/// The thresholds k / (n + 1), with the rounding of MATLAB's `linspace`: 85 / 255 is less than the second of five.
+pub(super) fn levels(n: usize) -> Vec<f64> {
+    let first = 1.0 / (n + 1) as f64;
+    let last = 1.0 - first;
+    let inner = (0..n.saturating_sub(1)).map(|k| first + k as f64 * (last - first) / (n - 1) as f64);
+    inner.chain([last]).collect()
+}
+
+/// Refuses a number of thresholds that is none or too large.
+pub(super) fn check_thresholds(n: usize) -> Result<()> {
+    if !(1..=999).contains(&n) {
+        return Err(Error::request(format!("{n} thresholds: must be 1 to 999")));
+    }
+    Ok(())
+}
+
+/// Reads an image file.
+pub(super) fn load_image(path: &Path) -> Result<Image> {
+    Image::decode(&read_limited(path, MAX_FILE)?, path)
+}
+
+/// A map and the truth about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The name of both files, without ending.
+    pub name: String,
+    /// The file of the map.
+    pub map: PathBuf,
+    /// The file of the truth.
+    pub truth: PathBuf,
+}
+
+/// Pairs the files of two folders by their names without endings, in the order of these names; two files make one pair.
+///
+/// Every file must have its partner: a set that is quietly smaller gives a number that means something else.
+pub fn pairs(maps: &Path, map_endings: &[&str], truths: &Path, truth_endings: &[&str]) -> Result<Vec<Pair>> {
+    if maps.is_file() && truths.is_file() {
+        let name = maps.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+        return Ok(vec![Pair { name, map: maps.into(), truth: truths.into() }]);
+    }
+    let (left, mut right) = (list(maps, map_endings)?, list(truths, truth_endings)?);
+    let mut pairs = Vec::new();
+    for (name, map) in left {
+        let truth = right.remove(&name).ok_or_else(|| {
+            Error::file(&map, format!("there is no file of this name, with whatever ending, in {}", truths.display()))
+        })?;
+        pairs.push(Pair { name, map, truth });
+    }
+    match right.values().next() {
+        Some(alone) => Err(Error::file(
+            alone,
+            format!(
+                "there is no map for it in {}, and for {} more; measure all images or take the others out",
+                maps.display(),
+                right.len() - 1
+            ),
+        )),
+        None => Ok(pairs),
+    }
+}
+
+/// The files of a folder that have one of the endings, by name without ending.
+fn list(folder: &Path, endings: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
+        let path = entry.map_err(Error::io(folder))?.path();
+        let ending = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+        let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+        if name.starts_with('.') || !endings.contains(&ending.as_str()) || path.is_dir() {
+            continue;
+        }
+        if let Some(other) = files.insert(name, path.clone()) {
+            return Err(Error::file(path, format!("has the same name as {}; which one is meant?", other.display())));
+        }
+    }
+    if files.is_empty() {
+        return Err(Error::file(folder, format!("no files that end in {} here", endings.join(", "))));
+    }
+    Ok(files)
+}

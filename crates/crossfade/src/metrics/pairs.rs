@@ -1,1 +1,0 @@
-//! Full-reference metrics of image pairs: PSNR, SSIM, MS-SSIM, LPIPS.

@@ -1,0 +1,90 @@
+//! Named ways to compare two pictures.
+use super::ssim::Window;
+use crate::error::{Error, Result};
+use crate::metrics::Report;
+
+/// What of a picture is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// All channels as they are.
+    Rgb,
+    /// The brightness of BT.601, from 16 to 235; grey pictures as they are.
+    Y,
+}
+
+impl Channel {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rgb => "rgb",
+            Self::Y => "y",
+        }
+    }
+}
+
+/// How two pictures are compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Protocol {
+    /// Its name, or `custom`.
+    pub name: &'static str,
+    /// What is compared.
+    pub channel: Channel,
+    /// Pixels left out at every border.
+    pub crop: usize,
+    /// Whether floats are rounded to 8 bits first.
+    pub quantise: bool,
+    /// Whether the brightness is rounded to a whole number.
+    pub round_luma: bool,
+    /// The window of SSIM.
+    pub window: Window,
+}
+
+impl Protocol {
+    /// The names that [`Protocol::named`] knows.
+    pub const NAMES: [&str; 4] = ["adm", "basicsr", "sr-matlab", "skimage"];
+
+    /// The protocol of that name; those of super-resolution leave out a border as wide as the scale factor.
+    pub fn named(name: &str, crop: Option<usize>) -> Result<Self> {
+        let adm = Self {
+            name: "adm",
+            channel: Channel::Rgb,
+            crop: crop.unwrap_or(0),
+            quantise: false,
+            round_luma: false,
+            window: Window::Gaussian,
+        };
+        let border = || {
+            crop.ok_or_else(|| {
+                Error::request(format!("protocol {name} leaves out a border: give --crop N, usually the scale factor"))
+            })
+        };
+        let brightness = |name, round_luma| -> Result<Self> {
+            Ok(Self { name, channel: Channel::Y, crop: border()?, quantise: true, round_luma, ..adm.clone() })
+        };
+        match name {
+            "adm" => Ok(adm.clone()),
+            "basicsr" => brightness("basicsr", false),
+            "sr-matlab" => brightness("sr-matlab", true),
+            "skimage" => Ok(Self { name: "skimage", window: Window::Uniform, ..adm.clone() }),
+            _ => {
+                let known = Self::NAMES.join(", ");
+                Err(Error::request(format!("unknown protocol {name:?}; known: {known}")))
+            }
+        }
+    }
+
+    /// The report with these facts.
+    pub(super) fn state(&self, report: Report) -> Report {
+        let channel = match (self.channel, self.round_luma) {
+            (Channel::Rgb, _) => "all of the picture's",
+            (Channel::Y, false) => "y of BT.601 (16 to 235), not rounded",
+            (Channel::Y, true) => "y of BT.601 (16 to 235), rounded",
+        };
+        let values = if self.quantise { "rounded to 8 bits" } else { "as they are" };
+        report
+            .with("protocol", self.name)
+            .with("channel", channel)
+            .with("border left out", self.crop)
+            .with("values", values)
+    }
+}

@@ -1,0 +1,105 @@
+//! Structural similarity (Wang et al. 2004), over the region where the whole window fits.
+use super::picture::Plane;
+
+/// The window of the local statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// 11x11, Gaussian of σ = 1.5: Wang's, BasicSR's, and scikit-image's with `gaussian_weights=True, sigma=1.5,
+    /// use_sample_covariance=False`.
+    Gaussian,
+    /// 7x7, all weights equal, variances divided by n − 1: the default of scikit-image.
+    Uniform,
+}
+
+/// C_1 and C_2 for values up to 255.
+const C: [f64; 2] = [(0.01 * 255.0) * (0.01 * 255.0), (0.03 * 255.0) * (0.03 * 255.0)];
+
+impl Window {
+    /// The weights of one direction; they sum to 1.
+    fn weights(self) -> Vec<f64> {
+        let weights: Vec<f64> = match self {
+            Self::Gaussian => (-5..=5).map(|i| libm::exp(-f64::from(i * i) / (2.0 * 1.5 * 1.5))).collect(),
+            Self::Uniform => vec![1.0; 7],
+        };
+        let total: f64 = weights.iter().sum();
+        weights.iter().map(|w| w / total).collect()
+    }
+
+    /// Pixels of a side.
+    pub fn side(self) -> usize {
+        match self {
+            Self::Gaussian => 11,
+            Self::Uniform => 7,
+        }
+    }
+
+    /// What variances are multiplied by.
+    fn correction(self) -> f64 {
+        match self {
+            Self::Gaussian => 1.0,
+            Self::Uniform => 49.0 / 48.0,
+        }
+    }
+
+    /// In words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Gaussian => "11x11 Gaussian, sigma 1.5, whole windows only",
+            Self::Uniform => "7x7 uniform, sample covariance, whole windows only",
+        }
+    }
+}
+
+/// Means over a plane.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Similarity {
+    /// Of the luminance, contrast and structure terms together: SSIM.
+    pub ssim: f64,
+    /// Of contrast and structure alone.
+    pub contrast: f64,
+}
+
+/// SSIM = (2 μ_x μ_y + C_1)(2 σ_xy + C_2) / ((μ_x² + μ_y² + C_1)(σ_x² + σ_y² + C_2)), averaged; the planes must be at
+/// least as large as the window.
+pub fn similarity(x: &Plane, y: &Plane, window: Window) -> Similarity {
+    let weights = window.weights();
+    let mean = |value: &dyn Fn(usize) -> f64| filter(x.width, x.height, &weights, value);
+    let (mx, my) = (mean(&|i| x.values[i]), mean(&|i| y.values[i]));
+    let mxx = mean(&|i| x.values[i] * x.values[i]);
+    let myy = mean(&|i| y.values[i] * y.values[i]);
+    let mxy = mean(&|i| x.values[i] * y.values[i]);
+    let n = window.correction();
+    let (mut ssim, mut contrast) = (0.0, 0.0);
+    for i in 0..mx.len() {
+        let (ux, uy) = (mx[i], my[i]);
+        let (vx, vy, vxy) = (n * (mxx[i] - ux * ux), n * (myy[i] - uy * uy), n * (mxy[i] - ux * uy));
+        let cs = (2.0 * vxy + C[1]) / (vx + vy + C[1]);
+        contrast += cs;
+        ssim += cs * (2.0 * ux * uy + C[0]) / (ux * ux + uy * uy + C[0]);
+    }
+    Similarity { ssim: ssim / mx.len() as f64, contrast: contrast / mx.len() as f64 }
+}
+
+/// SSIM, averaged over the planes.
+pub fn ssim(output: &[Plane], target: &[Plane], window: Window) -> f64 {
+    let sum: f64 = output.iter().zip(target).map(|(x, y)| similarity(x, y, window).ssim).sum();
+    sum / output.len() as f64
+}
+
+/// The weighted mean of `value` over every window that fits.
+fn filter(width: usize, height: usize, weights: &[f64], value: &dyn Fn(usize) -> f64) -> Vec<f64> {
+    let (w, h) = (width + 1 - weights.len(), height + 1 - weights.len());
+    let mut rows = Vec::with_capacity(w * height);
+    let mut row = vec![0.0; width];
+    for y in 0..height {
+        row.iter_mut().enumerate().for_each(|(x, v)| *v = value(y * width + x));
+        rows.extend(row.windows(weights.len()).map(|part| part.iter().zip(weights).map(|(v, k)| v * k).sum::<f64>()));
+    }
+    let mut out = vec![0.0; w * h];
+    for (y, out) in out.chunks_exact_mut(w).enumerate() {
+        for (row, k) in rows[y * w..].chunks_exact(w).zip(weights) {
+            out.iter_mut().zip(row).for_each(|(sum, v)| *sum += k * v);
+        }
+    }
+    out
+}

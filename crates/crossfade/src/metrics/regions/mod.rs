@@ -1,0 +1,115 @@
+//! Regions: the region benchmark of the Berkeley segmentation data set (BSDS).
+//!
+//! Segmentations from coarse to fine are compared with those that people drew, by segmentation covering, probabilistic
+//! Rand index and variation of information. [`scores`] does one image, [`summary`] picks the best scale for all images
+//! (ODS) and for each (OIS).
+pub mod scores;
+pub mod segmentation;
+pub mod summary;
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use rayon::prelude::*;
+
+use super::Report;
+use super::maps::{Pair, check_thresholds, levels, pairs};
+use crate::error::{Error, Result};
+use scores::{ImageScores, Truth, score};
+use segmentation::{load_segmentations, load_truth};
+use summary::{Summary, summarise};
+
+/// The thresholds that the benchmark takes unless told otherwise.
+pub const THRESHOLDS: usize = 99;
+
+/// An evaluation: the results, and what they are made of.
+#[derive(Clone, Debug)]
+pub struct Regions {
+    /// The results with their protocol.
+    pub report: Report,
+    /// Best scales and curves.
+    pub summary: Summary,
+    /// The thresholds of contour maps, or the numbers 1, 2, 3 … of segmentations.
+    pub thresholds: Vec<f64>,
+    /// The names of the images.
+    pub names: Vec<String>,
+    /// The scores of each image.
+    pub images: Vec<ImageScores>,
+}
+
+impl Regions {
+    /// Writes the benchmark's own text files into `folder`.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        self.summary.save(folder, &self.names, &self.thresholds, &self.images)
+    }
+}
+
+/// Measures the segmentations of a folder against the ground truth of another; files belong together by name.
+///
+/// `thresholds` are for contour maps; files with segmentations have scales of their own. `progress` is told how many
+/// images of how many are done.
+pub fn evaluate(
+    segmentations: &Path,
+    truth: &Path,
+    thresholds: usize,
+    progress: &mut (dyn FnMut(usize, usize) + Send),
+) -> Result<Regions> {
+    check_thresholds(thresholds)?;
+    let pairs = pairs(segmentations, &["mat"], truth, &["mat"])?;
+    let thresholds = levels(thresholds);
+    let all = pairs.len();
+    let progress = Mutex::new((0, progress));
+    let one = |pair: &Pair| -> Result<(ImageScores, usize, bool)> {
+        let result = measure(pair, &thresholds)?;
+        if let Ok(mut progress) = progress.lock() {
+            progress.0 += 1;
+            let done = progress.0;
+            (progress.1)(done, all);
+        }
+        Ok(result)
+    };
+    let results: Vec<_> = pairs.par_iter().map(one).collect::<Result<_>>()?;
+
+    let (count, listed) = results.first().map_or((0, false), |r| (r.0.scales.len(), r.2));
+    if let Some((pair, r)) = pairs.iter().zip(&results).find(|(_, r)| r.0.scales.len() != count || r.2 != listed) {
+        let message = format!("{} segmentations or thresholds, others have {count}", r.0.scales.len());
+        return Err(Error::file(&pair.map, message));
+    }
+    let thresholds = if listed { (1..=count).map(|k| k as f64).collect() } else { thresholds };
+    let annotators: usize = results.iter().map(|r| r.1).sum();
+    let images: Vec<ImageScores> = results.into_iter().map(|r| r.0).collect();
+    let summary = summarise(&thresholds, &images);
+    let report = report(&summary, listed, (all, annotators, count));
+    Ok(Regions { report, summary, thresholds, names: pairs.into_iter().map(|p| p.name).collect(), images })
+}
+
+/// The scores of one image, the number of its annotations, and whether the file lists segmentations.
+fn measure(pair: &Pair, thresholds: &[f64]) -> Result<(ImageScores, usize, bool)> {
+    let truth: Vec<Truth> = load_truth(&pair.truth)?.into_iter().map(Truth::new).collect();
+    let loaded = load_segmentations(&pair.map, thresholds)?;
+    let (width, height) = (loaded.width, loaded.height);
+    let (w, h) = truth.first().map_or((0, 0), Truth::size);
+    if (width, height) != (w, h) {
+        let message = format!("segmentations of {width}x{height} pixels, but its ground truth has {w}x{h}");
+        return Err(Error::file(&pair.map, message));
+    }
+    Ok((score(loaded.segmentations, &truth), truth.len(), loaded.listed))
+}
+
+fn report(summary: &Summary, listed: bool, (images, annotators, count): (usize, usize, usize)) -> Report {
+    let mut report = Report::new("regions");
+    report = report.value("covering ODS", summary.covering.value).value("covering OIS", summary.covering_ois);
+    report = report.value("covering best", summary.covering_best);
+    report = report.value("PRI ODS", summary.rand_index.value).value("PRI OIS", summary.rand_index_ois);
+    report = report.value("VOI ODS", summary.variation.value).value("VOI OIS", summary.variation_ois);
+    report = report.value("covering threshold", summary.covering.threshold);
+    report = report.value("PRI threshold", summary.rand_index.threshold);
+    report = report.value("VOI threshold", summary.variation.threshold);
+    report = report.with("protocol", "BSDS region benchmark, VOI in bits");
+    report = if listed {
+        report.with("input", "segmentations; a threshold is the number of one").with("segmentations", count)
+    } else {
+        report.with("input", "contour maps of double size, cut at thresholds").with("thresholds", count)
+    };
+    report.with("images", images).with("annotations", annotators)
+}

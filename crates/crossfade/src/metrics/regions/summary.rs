@@ -1,0 +1,142 @@
+//! From the scores of images to those of the set, and the benchmark's text files.
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::super::edges::summary::line;
+use super::scores::{ImageScores, Scores};
+use crate::data::write_atomic;
+use crate::error::{Error, Result};
+
+/// A value and the threshold that leads to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Best {
+    /// The threshold, or the number of a segmentation.
+    pub threshold: f64,
+    /// The value.
+    pub value: f64,
+}
+
+/// The scores of the whole set at one threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SetScores {
+    /// The threshold, or the number of a segmentation.
+    pub threshold: f64,
+    /// Segmentation covering.
+    pub covering: f64,
+    /// Probabilistic Rand index.
+    pub rand_index: f64,
+    /// Variation of information, in bits.
+    pub variation: f64,
+}
+
+/// The scale of one image at which the annotators' regions are covered best.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ImageBest {
+    /// The threshold, or the number of a segmentation.
+    pub threshold: f64,
+    /// Segmentation covering.
+    pub covering: f64,
+    /// Covering the other way: of the segmentation's regions by the annotators'.
+    pub covered: f64,
+}
+
+/// The benchmark's results for a set of images.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Covering with one threshold for all images (ODS).
+    pub covering: Best,
+    /// Covering with each image at its best threshold.
+    pub covering_ois: f64,
+    /// Covering with each of the annotators' regions at its best threshold.
+    pub covering_best: f64,
+    /// Probabilistic Rand index with one threshold for all images (ODS).
+    pub rand_index: Best,
+    /// Probabilistic Rand index with each image at its best threshold.
+    pub rand_index_ois: f64,
+    /// Variation of information with one threshold for all images (ODS).
+    pub variation: Best,
+    /// Variation of information with each image at its best threshold.
+    pub variation_ois: f64,
+    /// The scores at every threshold.
+    pub curve: Vec<SetScores>,
+    /// Each image at its best threshold.
+    pub images: Vec<ImageBest>,
+}
+
+/// Sums up the scores of images, each at all `thresholds`. Covering weighs an image by its annotated pixels, the other
+/// measures weigh all images alike.
+pub fn summarise(thresholds: &[f64], images: &[ImageScores]) -> Summary {
+    let at = |k: usize| images.iter().filter_map(move |image| image.scales.get(k));
+    let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / images.len() as f64;
+    let set = |(k, &threshold): (usize, &f64)| SetScores {
+        threshold,
+        covering: at(k).map(|s| s.cnt_r).sum::<f64>() / at(k).map(|s| s.sum_r).sum::<f64>(),
+        rand_index: mean(&mut at(k).map(|s| s.rand_index)),
+        variation: mean(&mut at(k).map(|s| s.variation)),
+    };
+    let curve: Vec<SetScores> = thresholds.iter().enumerate().map(set).collect();
+    let chosen: Vec<(f64, Scores)> = images.iter().filter_map(|image| best_covering(thresholds, image)).collect();
+    let annotated: f64 = chosen.iter().map(|(_, s)| s.sum_r).sum();
+    let greatest = |image: &ImageScores| image.scales.iter().map(|s| s.rand_index).fold(0.0, f64::max);
+    let least = |image: &ImageScores| image.scales.iter().map(|s| s.variation).fold(f64::INFINITY, f64::min);
+    Summary {
+        covering: greatest_of(curve.iter().map(|c| (c.threshold, c.covering))),
+        covering_ois: chosen.iter().map(|(_, s)| s.cnt_r).sum::<f64>() / annotated,
+        covering_best: images.iter().map(|image| image.best).sum::<f64>() / annotated,
+        rand_index: greatest_of(curve.iter().map(|c| (c.threshold, c.rand_index))),
+        rand_index_ois: mean(&mut images.iter().map(greatest)),
+        variation: least_of(curve.iter().map(|c| (c.threshold, c.variation))),
+        variation_ois: mean(&mut images.iter().map(least)),
+        images: chosen
+            .iter()
+            .map(|&(threshold, s)| ImageBest { threshold, covering: s.covering(), covered: s.covered() })
+            .collect(),
+        curve,
+    }
+}
+
+/// The scale of greatest covering, the first of equal ones, as MATLAB's `max`.
+fn best_covering(thresholds: &[f64], image: &ImageScores) -> Option<(f64, Scores)> {
+    let scales = thresholds.iter().copied().zip(image.scales.iter().copied());
+    scales.reduce(|a, b| if b.1.covering() > a.1.covering() { b } else { a })
+}
+
+fn greatest_of(values: impl Iterator<Item = (f64, f64)>) -> Best {
+    let best = values.reduce(|a, b| if b.1 > a.1 { b } else { a });
+    best.map(|(threshold, value)| Best { threshold, value }).unwrap_or_default()
+}
+
+fn least_of(values: impl Iterator<Item = (f64, f64)>) -> Best {
+    let best = greatest_of(values.map(|(threshold, value)| (threshold, -value)));
+    Best { value: -best.value, ..best }
+}
+
+impl Summary {
+    /// Writes what the benchmark writes: `eval_cover.txt`, `eval_cover_th.txt`, `eval_cover_img.txt`,
+    /// `eval_RI_VOI.txt`, `eval_RI_VOI_thr.txt`, and of each image `NAME_ev2.txt` (counts of the covering),
+    /// `NAME_ev3.txt` (the best count) and `NAME_ev4.txt` (Rand index and variation of information).
+    pub fn save(&self, folder: &Path, names: &[String], thresholds: &[f64], images: &[ImageScores]) -> Result<()> {
+        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        let write = |name: &str, lines: String| write_atomic(folder.join(name), lines.as_bytes());
+        for (name, image) in names.iter().zip(images) {
+            let scales = || thresholds.iter().zip(&image.scales);
+            let counts = scales().map(|(&t, s)| line([t, s.cnt_r, s.sum_r, s.cnt_p, s.sum_p]));
+            write(&format!("{name}_ev2.txt"), counts.collect())?;
+            write(&format!("{name}_ev3.txt"), line([image.best]))?;
+            let others = scales().map(|(&t, s)| line([t, s.rand_index, s.variation]));
+            write(&format!("{name}_ev4.txt"), others.collect())?;
+        }
+        let images = self.images.iter().enumerate();
+        let images = images.map(|(i, b)| line([(i + 1) as f64, b.threshold, b.covering, b.covered]));
+        write("eval_cover_img.txt", images.collect())?;
+        write("eval_cover_th.txt", self.curve.iter().map(|c| line([c.threshold, c.covering])).collect())?;
+        let covering = [self.covering.threshold, self.covering.value, self.covering_ois, self.covering_best];
+        write("eval_cover.txt", line(covering))?;
+        let curve = self.curve.iter().map(|c| line([c.threshold, c.rand_index, c.variation]));
+        write("eval_RI_VOI_thr.txt", curve.collect())?;
+        let rand_index = [self.rand_index.threshold, self.rand_index.value, self.rand_index_ois];
+        let variation = [self.variation.threshold, self.variation.value, self.variation_ois];
+        write("eval_RI_VOI.txt", line(rand_index.into_iter().chain(variation)))
+    }
+}

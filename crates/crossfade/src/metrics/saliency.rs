@@ -1,1 +1,0 @@
-//! Saliency maps against masks.

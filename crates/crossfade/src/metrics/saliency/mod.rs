@@ -1,0 +1,312 @@
+//! Saliency maps against masks: MAE, F, weighted F, S and E, one file a measure.
+pub mod curves;
+pub mod e_measure;
+pub mod f_measure;
+pub mod mae;
+pub mod s_measure;
+pub mod weighted_f;
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::Report;
+use super::maps::{IMAGES, Map, Mask, Pair, load_image, pairs};
+use crate::data::{Filter, Image, PassOrder, resize, write_atomic};
+use crate::error::{Error, Result};
+use crate::plot::{Chart, Series};
+use curves::{LEVELS, adaptive, mean_and_max, overlaps};
+
+/// The side of images in the reference's evaluation.
+const ADM_SIDE: usize = 384;
+
+/// At what size images are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Size {
+    /// As they are: a map of another size than its mask is an error.
+    #[default]
+    Original,
+    /// The map is brought to the size of its mask.
+    Mask,
+    /// Both are brought to 384x384, as in the reference.
+    Adm,
+}
+
+/// What is done to a map's values first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Normalise {
+    /// Nothing: a map that is never sure stays so.
+    #[default]
+    None,
+    /// Stretched to 0 … 1.
+    MinMax,
+    /// As `sal_eval_toolbox`: divided by its maximum; for the MAE stretched to 0 … 1.
+    Toolbox,
+}
+
+/// How to measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SaliencyConfig {
+    /// At what size.
+    pub size: Size,
+    /// With what values.
+    pub normalise: Normalise,
+    /// Where to cut the map into a binary one first; none keeps it soft.
+    pub binarise: Option<f64>,
+}
+
+impl SaliencyConfig {
+    /// The reference's protocol: map and mask at 384x384, both cut at one half.
+    pub fn adm() -> Self {
+        Self { size: Size::Adm, normalise: Normalise::None, binarise: Some(0.5) }
+    }
+}
+
+/// The scores of one image.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scores {
+    /// The name of its files.
+    pub name: String,
+    /// Mean absolute error.
+    pub mae: f64,
+    /// The greatest F over the thresholds.
+    pub max_f: f64,
+    /// The mean F over the thresholds.
+    pub mean_f: f64,
+    /// F at twice the map's mean.
+    pub adaptive_f: f64,
+    /// Weighted F.
+    pub weighted_f: f64,
+    /// Structure measure.
+    pub s: f64,
+    /// The greatest E over the thresholds.
+    pub max_e: f64,
+    /// The mean E over the thresholds.
+    pub mean_e: f64,
+    /// E at twice the map's mean.
+    pub adaptive_e: f64,
+}
+
+/// The means over images at each of the thresholds k / 255.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Curves {
+    /// Precision.
+    pub precision: Vec<f64>,
+    /// Recall.
+    pub recall: Vec<f64>,
+    /// F of these two.
+    pub f: Vec<f64>,
+    /// The mean of the images' F.
+    pub image_f: Vec<f64>,
+    /// E.
+    pub e: Vec<f64>,
+}
+
+/// An evaluation: the results, and what they are made of.
+#[derive(Clone, Debug)]
+pub struct Saliency {
+    /// The measures with their protocol.
+    pub report: Report,
+    /// The scores of each image, by name.
+    pub images: Vec<Scores>,
+    /// Precision, recall, F and E at every threshold.
+    pub curves: Curves,
+}
+
+/// Scores and curves (precision, recall, F, E) of one image, and what a reader should be warned of.
+struct Measured {
+    scores: Scores,
+    curves: [Vec<f64>; 4],
+    empty_mask: bool,
+    flat_map: bool,
+}
+
+/// Measures the maps of a folder against the masks of another; files belong together by name.
+///
+/// `progress` is told how many images of how many are done.
+pub fn evaluate(
+    maps: &Path,
+    masks: &Path,
+    config: &SaliencyConfig,
+    progress: &mut (dyn FnMut(usize, usize) + Send),
+) -> Result<Saliency> {
+    if config.binarise.is_some_and(|t| !(t > 0.0 && t < 1.0)) {
+        return Err(Error::request("maps are cut between 0 and 1"));
+    }
+    let pairs = pairs(maps, IMAGES, masks, IMAGES)?;
+    let all = pairs.len();
+    let progress = Mutex::new((0, progress));
+    let one = |pair: &Pair| -> Result<Measured> {
+        let measured = measure(pair, config)?;
+        if let Ok(mut progress) = progress.lock() {
+            progress.0 += 1;
+            let done = progress.0;
+            (progress.1)(done, all);
+        }
+        Ok(measured)
+    };
+    let measured: Vec<Measured> = pairs.par_iter().map(one).collect::<Result<_>>()?;
+    let curves = mean_curves(&measured);
+    let report = report(&measured, &curves, config);
+    Ok(Saliency { report, images: measured.into_iter().map(|m| m.scores).collect(), curves })
+}
+
+fn measure(pair: &Pair, config: &SaliencyConfig) -> Result<Measured> {
+    let (map, mask) = (load_image(&pair.map)?, load_image(&pair.truth)?);
+    let side = |i: &Image| (i.width, i.height);
+    let (map, mask) = match config.size {
+        Size::Original if side(&map) != side(&mask) => {
+            let ((w, h), (mw, mh)) = (side(&map), side(&mask));
+            return Err(Error::file(
+                &pair.map,
+                format!("{w}x{h} pixels, but its mask has {mw}x{mh}; --resize fits it"),
+            ));
+        }
+        Size::Original => (map, mask),
+        Size::Mask => (fit(&map, side(&mask)), mask),
+        Size::Adm => (fit(&map, (ADM_SIDE, ADM_SIDE)), fit(&mask, (ADM_SIDE, ADM_SIDE))),
+    };
+    let (map, mask) = (Map::of(&map), Map::of(&mask).at_least(0.5));
+    Ok(score(&pair.name, map, &mask, config))
+}
+
+/// The image in grey and at another size, bilinear.
+fn fit(image: &Image, (width, height): (usize, usize)) -> Image {
+    resize(&image.with_channels(1), width, height, Filter::Bilinear, PassOrder::HorizontalFirst)
+}
+
+/// All measures of one map and mask of the same size.
+fn score(name: &str, mut map: Map, mask: &Mask, config: &SaliencyConfig) -> Measured {
+    let (low, high) = map.values.iter().fold((1.0, 0.0), |(a, b): (f64, f64), &v| (a.min(v), b.max(v)));
+    let flat_map = low >= high;
+    match config.normalise {
+        Normalise::MinMax if !flat_map => stretch(&mut map, low, high),
+        Normalise::Toolbox if high > 0.0 => stretch(&mut map, 0.0, high),
+        _ => (),
+    }
+    if let Some(threshold) = config.binarise {
+        map.values.iter_mut().for_each(|v| *v = f64::from(*v >= threshold));
+    }
+    let mae = if config.normalise == Normalise::Toolbox && !flat_map && config.binarise.is_none() {
+        let mut stretched = map.clone();
+        stretch(&mut stretched, low / high, 1.0);
+        mae::mae(&stretched, mask)
+    } else {
+        mae::mae(&map, mask)
+    };
+    let levels = overlaps(&map, mask);
+    let precision: Vec<f64> = levels.iter().map(|o| o.precision()).collect();
+    let recall: Vec<f64> = levels.iter().map(|o| o.recall()).collect();
+    let f: Vec<f64> = precision.iter().zip(&recall).map(|(&p, &r)| f_measure::f_measure(p, r)).collect();
+    let e: Vec<f64> = levels.iter().map(e_measure::e_measure).collect();
+    let at_mean = adaptive(&map, mask);
+    let ((mean_f, max_f), (mean_e, max_e)) = (mean_and_max(&f), mean_and_max(&e));
+    let scores = Scores {
+        name: name.into(),
+        mae,
+        max_f,
+        mean_f,
+        adaptive_f: f_measure::f_measure(at_mean.precision(), at_mean.recall()),
+        weighted_f: weighted_f::weighted_f(&map, mask),
+        s: s_measure::s_measure(&map, mask),
+        max_e,
+        mean_e,
+        adaptive_e: e_measure::e_measure(&at_mean),
+    };
+    Measured { scores, curves: [precision, recall, f, e], empty_mask: mask.count() == 0, flat_map }
+}
+
+fn stretch(map: &mut Map, low: f64, high: f64) {
+    map.values.iter_mut().for_each(|v| *v = (*v - low) / (high - low));
+}
+
+fn mean_curves(measured: &[Measured]) -> Curves {
+    let mean = |i: usize| -> Vec<f64> {
+        let sum = |k: usize| measured.iter().map(|m| m.curves[i][k]).sum::<f64>();
+        (0..LEVELS).map(|k| sum(k) / measured.len() as f64).collect()
+    };
+    let (precision, recall) = (mean(0), mean(1));
+    let f = precision.iter().zip(&recall).map(|(&p, &r)| f_measure::f_measure(p, r)).collect();
+    Curves { precision, recall, f, image_f: mean(2), e: mean(3) }
+}
+
+fn report(measured: &[Measured], curves: &Curves, config: &SaliencyConfig) -> Report {
+    let mean = |of: fn(&Scores) -> f64| measured.iter().map(|m| of(&m.scores)).sum::<f64>() / measured.len() as f64;
+    let ((mean_f, max_f), (mean_image_f, max_image_f)) = (mean_and_max(&curves.f), mean_and_max(&curves.image_f));
+    let (mean_e, max_e) = mean_and_max(&curves.e);
+    let size = match config.size {
+        Size::Original => "original",
+        Size::Mask => "the mask's, maps resized bilinearly (Pillow)",
+        Size::Adm => "384x384, both resized bilinearly (Pillow)",
+    };
+    let normalise = match config.normalise {
+        Normalise::None => "none",
+        Normalise::MinMax => "minimum to 0, maximum to 1",
+        Normalise::Toolbox => "maximum to 1; for the MAE also minimum to 0 (sal_eval_toolbox)",
+    };
+    let maps = config.binarise.map_or("soft".into(), |t| format!("binary, cut at {t}"));
+    let mut report = Report::new("saliency")
+        .value("MAE", mean(|s| s.mae))
+        .value("max F", max_f)
+        .value("mean F", mean_f)
+        .value("adaptive F", mean(|s| s.adaptive_f))
+        .value("max F, image mean", max_image_f)
+        .value("mean F, image mean", mean_image_f)
+        .value("weighted F", mean(|s| s.weighted_f))
+        .value("S", mean(|s| s.s))
+        .value("max E", max_e)
+        .value("mean E", mean_e)
+        .value("adaptive E", mean(|s| s.adaptive_e))
+        .with("protocol", if *config == SaliencyConfig::adm() { "adm" } else { "standard" })
+        .with("images", measured.len())
+        .with("size", size)
+        .with("maps", maps)
+        .with("normalised", normalise)
+        .with("masks", "cut at 0.5")
+        .with("thresholds", "k/255 for k = 0 … 255")
+        .with("F", "beta^2 = 0.3, of the mean precision and recall; image mean: the mean of the images' F")
+        .with("others", "weighted F with beta = 1 (Margolin 2014), S with alpha = 0.5 (Fan 2017), E (Fan 2018)");
+    let count = |of: fn(&Measured) -> bool| measured.iter().filter(|m| of(m)).count();
+    match count(|m| m.empty_mask) {
+        0 => (),
+        n => report = report.warn(format!("{n} masks are empty: their precision, recall and F count as zero")),
+    }
+    match count(|m| m.flat_map) {
+        0 => (),
+        n => report = report.warn(format!("{n} maps have one value everywhere and are never stretched")),
+    }
+    if config.binarise.is_some() {
+        report = report.warn("maps are binary, so max, mean and adaptive F and E say little beyond one another");
+    }
+    report
+}
+
+impl Saliency {
+    /// Writes the images' scores as a table with commas.
+    pub fn save_table(&self, path: &Path) -> Result<()> {
+        let mut text = String::from("name,mae,max_f,mean_f,adaptive_f,weighted_f,s,max_e,mean_e,adaptive_e\n");
+        for s in &self.images {
+            let values = [s.mae, s.max_f, s.mean_f, s.adaptive_f, s.weighted_f, s.s, s.max_e, s.mean_e, s.adaptive_e];
+            let cells: Vec<String> = values.iter().map(|v| format!("{v:.8}")).collect();
+            text += &format!("\"{}\",{}\n", s.name.replace('"', "\"\""), cells.join(","));
+        }
+        write_atomic(path, text.as_bytes())
+    }
+
+    /// Draws precision against recall into an `.svg` or `.png` file.
+    pub fn plot(&self, path: &Path) -> Result<()> {
+        let points = self.curves.recall.iter().copied().zip(self.curves.precision.iter().copied()).collect();
+        let (_, max_f) = mean_and_max(&self.curves.f);
+        let name = format!("max F {max_f:.3}");
+        Chart {
+            title: format!("Saliency, {} images", self.images.len()),
+            x_label: "recall".into(),
+            y_label: "precision".into(),
+            log: false,
+            series: vec![Series { name, points }],
+        }
+        .save(path)
+    }
+}

@@ -1,0 +1,291 @@
+//! The conditional U-Net: one encoder of x_t that looks at the condition on every level, one or two decoders (§4.6).
+use std::f64::consts::TAU;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Tensor, activation};
+
+use super::config::{CondUNetConfig, EncoderConfig, Split};
+use super::fourier::FourierFilter;
+use super::layers::GroupNormed;
+use super::levels::{Down, Up, descend, downs, rise, ups};
+use super::linear_attention::FullAttention;
+use super::mode::Mode;
+use super::names::named_module;
+use super::relation::Relation;
+use super::resblock::{GROUPS, ResBlock};
+use super::resize::{Corners, resize};
+use super::swin::Swin;
+use super::unet_encoder::UnetEncoder;
+use crate::nn::config::Decoders;
+use crate::nn::gate::SpatialGate;
+use crate::nn::init::{Place, Start};
+use crate::nn::layers::{Conv, Dense, concat, silu};
+use crate::nn::unet::RawHeads;
+
+/// What the encoder makes of a condition: computed once, used at every time.
+#[derive(Clone, Debug)]
+pub struct Features {
+    /// The encoder's first stage, which the stem reads.
+    first: Tensor<4>,
+    /// Every stage with the channels of its level.
+    levels: Vec<Tensor<4>>,
+}
+
+/// Sees named intermediate results.
+pub type Tap<'a> = &'a mut dyn FnMut(&'static str, &Tensor<4>);
+
+/// The conditional network. Names and order of its parts are those of the reference.
+#[derive(Clone, Debug)]
+pub struct CondUNet {
+    pub(super) encoder: Encoder,
+    stem: Conv,
+    stem_norm: GroupNormed,
+    projects: Vec<Conv>,
+    frequencies: Param<Tensor<1>>,
+    time1: Dense,
+    time3: Dense,
+    downs: Vec<Down>,
+    ups: Vec<Up>,
+    relations_down: Vec<Relation>,
+    relations_up: Vec<Relation>,
+    ups2: Option<Vec<Up>>,
+    relations_up2: Option<Vec<Relation>>,
+    mid_block1: ResBlock,
+    mid_attn: FullAttention,
+    mid_block2: ResBlock,
+    decouple1: Decouple,
+    decouple2: Option<Decouple>,
+    final_block: ResBlock,
+    final_conv: Conv,
+    final_block2: Option<ResBlock>,
+    final_conv2: Option<Conv>,
+    frozen: bool,
+    unit: usize,
+}
+
+named_module!(CondUNet {
+    encoder: "init_conv_mask",
+    stem: "init_conv.0",
+    stem_norm: "init_conv.1",
+    projects: "projects",
+    frequencies: "time_mlp.0.W",
+    time1: "time_mlp.1",
+    time3: "time_mlp.3",
+    downs: "downs",
+    ups: "ups",
+    relations_down: "relation_layers_down",
+    relations_up: "relation_layers_up",
+    ups2: "ups2",
+    relations_up2: "relation_layers_up2",
+    mid_block1: "mid_block1",
+    mid_attn: "mid_attn",
+    mid_block2: "mid_block2",
+    decouple1: "decouple1",
+    decouple2: "decouple2",
+    final_block: "final_res_block",
+    final_conv: "final_conv",
+    final_block2: "final_res_block2",
+    final_conv2: "final_conv2",
+} keep frozen, unit);
+
+/// One of the encoders, at the place of both.
+#[derive(Clone, Debug)]
+pub(super) struct Encoder {
+    swin: Option<Swin>,
+    unet: Option<UnetEncoder>,
+}
+
+named_module!(Encoder { swin: "", unet: "" });
+
+/// What one decoder starts from: x plus this of x.
+#[derive(Clone, Debug)]
+struct Decouple {
+    norm: GroupNormed,
+    conv: Conv,
+    gate: Option<SpatialGate>,
+    filter: Option<FourierFilter>,
+}
+
+named_module!(Decouple { norm: "0", conv: "1", gate: "2", filter: "2" });
+
+impl CondUNet {
+    /// A network whose parameters exist in name and shape only, until their first use.
+    pub(super) fn new(config: &CondUNetConfig, phi_parts: usize, seed: u64, device: &Device) -> Self {
+        let root = Place::root(seed, device);
+        let at = |name: &str| root.at(name);
+        let (dim, dims, emb) = (config.width, config.dims(), 4 * config.width);
+        let bottom = dims[dims.len() - 1];
+        let stages = config.encoder.channels(config.mult.len());
+        let two = config.decoders == Decoders::Two;
+        let project = |(i, &c): (usize, &usize)| Conv::new(&at("projects").at(&i.to_string()), c, dims[i], 1);
+        let decouple = |name| Decouple::new(&at(name), bottom, config);
+        let block = |name, cin, cout| ResBlock::new(&at(name), cin, cout, Some(emb));
+        let last = |name, parts| Conv::new(&at(name), dim, config.channels * parts, 1);
+        let (ups1, relations_up) = ups(&at("ups"), &at("relation_layers_up"), config);
+        let second = two.then(|| ups(&at("ups2"), &at("relation_layers_up2"), config)).unzip();
+        let (downs, relations_down) = downs(&at("downs"), &at("relation_layers_down"), config);
+        Self {
+            encoder: Encoder::new(&at("init_conv_mask"), config),
+            stem: Conv::new(&at("init_conv.0"), config.channels + stages[0], dim, 7),
+            stem_norm: GroupNormed::new(&at("init_conv.1"), dim, GROUPS.min(dim / 4)),
+            projects: stages.iter().enumerate().map(project).collect(),
+            frequencies: at("time_mlp.0").param("W", [dim / 2], Start::Normal { mean: 0.0, std: config.fourier_scale }),
+            time1: Dense::new(&at("time_mlp.1"), dim, emb),
+            time3: Dense::new(&at("time_mlp.3"), emb, emb),
+            downs,
+            ups: ups1,
+            relations_down,
+            relations_up,
+            ups2: second.0,
+            relations_up2: second.1,
+            mid_block1: block("mid_block1", bottom, bottom),
+            mid_attn: FullAttention::new(&at("mid_attn"), bottom),
+            mid_block2: block("mid_block2", bottom, bottom),
+            decouple1: decouple("decouple1"),
+            decouple2: two.then(|| decouple("decouple2")),
+            final_block: block("final_res_block", 2 * dim, dim),
+            final_conv: last("final_conv", phi_parts),
+            final_block2: two.then(|| block("final_res_block2", 2 * dim, dim)),
+            final_conv2: two.then(|| last("final_conv2", 1)),
+            frozen: config.freeze_encoder,
+            unit: config.unit(),
+        }
+    }
+
+    /// Draws all weights now.
+    pub(super) fn initialized(self) -> Self {
+        struct Draw;
+        impl ModuleVisitor for Draw {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                param.val();
+            }
+        }
+        self.visit(&mut Draw);
+        self
+    }
+
+    /// The encoder's own outputs, finest first. A frozen encoder is run as in evaluation and passes no gradients.
+    ///
+    /// # Shapes
+    /// `condition` `[B, condition_channels, H, W]` in \[−1, 1\]; each output `[B, c_s, h_s, w_s]`.
+    pub fn stages(&self, condition: Tensor<4>, mode: Mode) -> Vec<Tensor<4>> {
+        if !self.frozen {
+            return self.encoder.forward(condition, mode);
+        }
+        let encoder =
+            if self.time1.devices().iter().any(Device::is_autodiff) { &self.encoder.valid() } else { &self.encoder };
+        let condition = if condition.is_autodiff() { condition.inner() } else { condition };
+        encoder.forward(condition, Mode::Eval)
+    }
+
+    /// All that the network needs to know of a condition.
+    ///
+    /// # Shapes
+    /// `condition` `[B, condition_channels, H, W]` in \[−1, 1\], of any size.
+    pub fn encode(&self, condition: Tensor<4>, mode: Mode) -> Features {
+        let stages = self.stages(condition, mode);
+        let first = stages[0].clone();
+        let levels = self.projects.iter().zip(stages).map(|(project, stage)| project.forward(stage)).collect();
+        Features { first, levels }
+    }
+
+    /// F(x; c_noise, condition); `x` is already multiplied by c_in.
+    ///
+    /// # Shapes
+    /// `x` `[B, C, H, W]` with H and W multiples of [`CondUNetConfig::unit`], `c_noise` `[B]`.
+    pub fn forward(&self, x: Tensor<4>, c_noise: Tensor<1>, features: &Features, mode: Mode) -> RawHeads {
+        self.observed(x, c_noise, features, mode, &mut |_, _| ())
+    }
+
+    /// [`CondUNet::forward`] that shows `time_embedding` (as an image of one pixel), `stem`, `relation0`, `mid` and
+    /// `decouple1` to `tap`.
+    ///
+    /// # Shapes
+    /// As [`CondUNet::forward`].
+    pub fn observed(&self, x: Tensor<4>, c_noise: Tensor<1>, features: &Features, mode: Mode, tap: Tap) -> RawHeads {
+        let [b, _, h, w] = x.dims();
+        let unit = self.unit;
+        assert!(h % unit == 0 && w % unit == 0, "an image of {h}x{w} needs sides that are multiples of {unit}");
+        let emb = self.embedding(c_noise);
+        let size = emb.dims()[1];
+        tap("time_embedding", &emb.clone().reshape([b, size, 1, 1]));
+        let emb = silu(emb);
+        let first = resize(features.first.clone(), [h, w], Corners::Apart);
+        let stem = self.stem_norm.forward(self.stem.forward(concat(x, first)));
+        tap("stem", &stem);
+        let (x, skips) =
+            descend(&self.downs, &self.relations_down, stem.clone(), &features.levels, &emb, mode, &mut *tap);
+        let x = self.mid_attn.forward(self.mid_block1.forward(x, Some(&emb)));
+        let x = self.mid_block2.forward(x, Some(&emb));
+        tap("mid", &x);
+        let decode = |split: Tensor<4>, ups: &[Up], relations: &[Relation], block: &ResBlock, last: &Conv| {
+            let y = rise(ups, relations, x.clone() + split, &skips, &features.levels, &emb, mode);
+            last.forward(block.forward(concat(y, stem.clone()), Some(&emb)))
+        };
+        let split = self.decouple1.forward(x.clone());
+        tap("decouple1", &split);
+        let phi = decode(split, &self.ups, &self.relations_up, &self.final_block, &self.final_conv);
+        let second = (&self.decouple2, &self.ups2, &self.relations_up2, &self.final_block2, &self.final_conv2);
+        let eps = match second {
+            (Some(decouple), Some(ups), Some(relations), Some(block), Some(last)) => {
+                Some(decode(decouple.forward(x.clone()), ups, relations, block, last))
+            }
+            _ => None,
+        };
+        RawHeads { phi, eps }
+    }
+
+    /// MLP([sin p, cos p]) with p = 2π·W·c_noise.
+    ///
+    /// # Shapes
+    /// `[B]` to `[B, 4·width]`.
+    fn embedding(&self, c_noise: Tensor<1>) -> Tensor<2> {
+        let (b, n) = (c_noise.dims()[0], self.frequencies.lazy_shape()[0]);
+        let p = c_noise.reshape([b, 1]) * self.frequencies.val().detach().reshape([1, n]) * TAU;
+        let waves = Tensor::cat(vec![p.clone().sin(), p.cos()], 1);
+        self.time3.forward(activation::gelu(self.time1.forward(waves)))
+    }
+}
+
+impl Encoder {
+    fn new(place: &Place, config: &CondUNetConfig) -> Self {
+        let (channels, levels) = (config.condition_channels, config.mult.len());
+        let swin = config.encoder.swin().map(|size| Swin::new(place, channels, &size));
+        let unet = match config.encoder {
+            EncoderConfig::Unet { width, stride } => Some(UnetEncoder::new(place, channels, width, levels, stride)),
+            _ => None,
+        };
+        Self { swin, unet }
+    }
+
+    fn forward(&self, condition: Tensor<4>, mode: Mode) -> Vec<Tensor<4>> {
+        let swin = self.swin.as_ref().map(|swin| swin.forward(condition.clone(), mode));
+        swin.or_else(|| self.unet.as_ref().map(|unet| unet.forward(condition))).unwrap_or_default()
+    }
+}
+
+impl Decouple {
+    fn new(place: &Place, channels: usize, config: &CondUNetConfig) -> Self {
+        let (gate, filter) = match config.split {
+            Split::Attention => (Some(SpatialGate::new(&place.at("2"), channels)), None),
+            Split::Fourier { size } => {
+                let size = size.map(|side| side / config.unit());
+                (None, Some(FourierFilter::new(&place.at("2"), channels, size)))
+            }
+        };
+        Self {
+            norm: GroupNormed::new(&place.at("0"), channels, GROUPS),
+            conv: Conv::new(&place.at("1"), channels, channels, 3),
+            gate,
+            filter,
+        }
+    }
+
+    /// # Shapes
+    /// `[B, C, H, W]` to the same.
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let y = self.conv.forward(self.norm.forward(x));
+        let y = self.gate.iter().fold(y, |y, gate| gate.forward(y));
+        self.filter.iter().fold(y, |y, filter| filter.forward(y))
+    }
+}

@@ -1,0 +1,254 @@
+//! What a conditional network is made of, and named examples.
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+use super::cond_unet::CondUNet;
+use super::swin::{BASE, SwinSize, TINY};
+use super::unet_encoder;
+use crate::nn::config::Decoders;
+use crate::nn::named::shapes;
+
+/// What looks at the condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum EncoderConfig {
+    /// Swin-B, the reference's. Its first stage is at a quarter of the condition's size.
+    SwinB,
+    /// Swin-T.
+    SwinT,
+    /// A small U-Net.
+    Unet {
+        /// Channels of its first stage.
+        width: usize,
+        /// Pixels of the condition, along a side, to one of the first stage: 1, 2 or 4.
+        stride: usize,
+    },
+}
+
+impl EncoderConfig {
+    pub(super) fn swin(self) -> Option<SwinSize> {
+        match self {
+            Self::SwinB => Some(BASE),
+            Self::SwinT => Some(TINY),
+            Self::Unet { .. } => None,
+        }
+    }
+
+    /// Channels of the first `levels` stages.
+    pub fn channels(self, levels: usize) -> Vec<usize> {
+        match (self.swin(), self) {
+            (Some(size), _) => size.channels().into_iter().take(levels).collect(),
+            (None, Self::Unet { width, .. }) => unet_encoder::channels(width, levels),
+            (None, _) => Vec::new(),
+        }
+    }
+}
+
+/// What stands between the bottom and each decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Split {
+    /// A gate that attends to itself.
+    #[default]
+    Attention,
+    /// DiffusionEdge's filter in frequency space.
+    Fourier {
+        /// Height and width of x_t in training; the filter is resampled for others.
+        size: [usize; 2],
+    },
+}
+
+/// The options of the conditional U-Net (§4.6).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CondUNetConfig {
+    /// Channels of x_t: of the images, or of their latents.
+    pub channels: usize,
+    /// Channels of the condition.
+    pub condition_channels: usize,
+    /// Channels of the stem, "dim".
+    pub width: usize,
+    /// Channels after each level as multiples of `width`; Swin encoders need four levels.
+    pub mult: Vec<usize>,
+    /// What looks at the condition.
+    pub encoder: EncoderConfig,
+    /// Whether the encoder stays as it is in training ("fix_bb").
+    pub freeze_encoder: bool,
+    /// A file of torchvision's weights (`.pth` or safetensors) that a Swin encoder starts from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoder_weights: Option<PathBuf>,
+    /// How the two outputs are made: `two` or `one`.
+    pub decoders: Decoders,
+    /// What stands between the bottom and each decoder.
+    pub split: Split,
+    /// For each level, the window that pools the condition before attention ("window_sizes1").
+    pub condition_windows: Vec<[usize; 2]>,
+    /// For each level, the window that pools the features ("window_sizes2").
+    pub feature_windows: Vec<[usize; 2]>,
+    /// Deviation of the fixed frequencies of the time embedding.
+    pub fourier_scale: f64,
+}
+
+impl Default for CondUNetConfig {
+    fn default() -> Self {
+        let windows = vec![[8, 8], [4, 4], [2, 2], [1, 1]];
+        Self {
+            channels: 3,
+            condition_channels: 3,
+            width: 128,
+            mult: vec![1, 2, 4, 4],
+            encoder: EncoderConfig::SwinB,
+            freeze_encoder: false,
+            encoder_weights: None,
+            decoders: Decoders::Two,
+            split: Split::Attention,
+            condition_windows: windows.clone(),
+            feature_windows: windows,
+            fourier_scale: 16.0,
+        }
+    }
+}
+
+/// Largest sensible value of any size, far from any overflow.
+const LIMIT: usize = 4096;
+
+impl CondUNetConfig {
+    /// A network whose phi output has `phi_parts` times the channels of x_t, with initial weights from `seed`.
+    pub fn init(&self, phi_parts: usize, seed: u64, device: &Device) -> CondUNet {
+        CondUNet::new(self, phi_parts, seed, device).initialized()
+    }
+
+    /// A network whose weights are not drawn until they are used; for weights that come from elsewhere.
+    pub fn lazy(&self, phi_parts: usize, device: &Device) -> CondUNet {
+        CondUNet::new(self, phi_parts, 0, device)
+    }
+
+    /// The names and shapes of all parameters and running statistics, in the order in which the reference registers them.
+    pub fn state_shapes(&self, phi_parts: usize) -> Vec<(String, Vec<usize>)> {
+        shapes(&CondUNet::new(self, phi_parts, 0, &Device::flex()))
+    }
+
+    /// The number of weights, running statistics not counted.
+    pub fn parameter_count(&self, phi_parts: usize) -> usize {
+        let parameters = self.state_shapes(phi_parts).into_iter().filter(|(name, _)| !is_statistic(name));
+        parameters.map(|(_, shape)| shape.iter().product::<usize>()).sum()
+    }
+
+    /// Whether gradients change what has this name. Not so running statistics, the frequencies of the time embedding, the
+    /// classifier of an encoder, and a frozen encoder.
+    pub fn is_trained(&self, name: &str) -> bool {
+        let encoder = name.strip_prefix("init_conv_mask.");
+        let classifier =
+            self.encoder.swin().is_some() && encoder.is_some_and(|n| n.starts_with("norm.") || n.starts_with("head."));
+        !(is_statistic(name) || name == "time_mlp.0.W" || classifier || self.freeze_encoder && encoder.is_some())
+    }
+
+    /// The integer buffers of reference state dicts with their shapes: known, and of no use here.
+    pub fn ignored_buffers(&self) -> Vec<(String, Vec<usize>)> {
+        let state = self.state_shapes(1);
+        let swap = |name: &str, end: &str, buffer: &str| name.strip_suffix(end).map(|start| format!("{start}{buffer}"));
+        let buffer = |(name, _): &(String, _)| {
+            let index = swap(name, "relative_position_bias_table", "relative_position_index");
+            let count = swap(name, "running_var", "num_batches_tracked");
+            index.map(|name| (name, vec![2401])).or(count.map(|name| (name, vec![])))
+        };
+        state.iter().filter_map(buffer).collect()
+    }
+
+    /// Channels at the start and after every level.
+    pub(super) fn dims(&self) -> Vec<usize> {
+        std::iter::once(self.width).chain(self.mult.iter().map(|m| m * self.width)).collect()
+    }
+
+    /// Sides of x_t must be multiples of this.
+    pub fn unit(&self) -> usize {
+        1 << (self.mult.len().max(1) - 1)
+    }
+
+    /// All that is wrong with these options; empty if a network can be made.
+    pub fn validate(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut require = |ok: bool, problem: String| {
+            if !ok {
+                problems.push(problem);
+            }
+        };
+        let levels = self.mult.len();
+        for (name, size) in [("channels", self.channels), ("condition_channels", self.condition_channels)] {
+            require((1..=LIMIT).contains(&size), format!("{name} must be between 1 and {LIMIT}, not {size}"));
+        }
+        let eights = |size: usize| size > 0 && size <= LIMIT && size.is_multiple_of(8);
+        require(eights(self.width), format!("width must be a positive multiple of 8, not {}", self.width));
+        let mults = self.mult.iter().all(|m| (1..=LIMIT).contains(m));
+        require(mults && (1..=8).contains(&levels), format!("mult must name 1 to 8 levels, not {:?}", self.mult));
+        match self.encoder {
+            EncoderConfig::Unet { width, stride } => {
+                require(eights(width), format!("encoder.width must be a positive multiple of 8, not {width}"));
+                require([1, 2, 4].contains(&stride), format!("encoder.stride must be 1, 2 or 4, not {stride}"));
+            }
+            _ => require(levels == 4, format!("a Swin encoder has four stages, mult names {levels} levels")),
+        }
+        for (name, windows) in
+            [("condition_windows", &self.condition_windows), ("feature_windows", &self.feature_windows)]
+        {
+            let fits = windows.len() == levels && windows.iter().flatten().all(|w| (1..=LIMIT).contains(w));
+            require(fits, format!("{name} must have one pair of positive sizes for each of the {levels} levels"));
+        }
+        let loadable = self.encoder_weights.is_none() || self.encoder.swin().is_some();
+        require(loadable, "encoder_weights are for Swin encoders".into());
+        let decoders = self.decoders != Decoders::Conv;
+        require(decoders, "decoders must be 'two' or 'one' for a conditional network".into());
+        require(self.fourier_scale.is_finite(), "fourier_scale must be a number".into());
+        if let Split::Fourier { size } = self.split {
+            let fits = levels <= 8 && size.iter().all(|&s| s > 0 && s <= LIMIT && s.is_multiple_of(self.unit()));
+            require(fits, format!("split.size must be positive multiples of {}, not {size:?}", self.unit()));
+        }
+        problems
+    }
+}
+
+/// Whether a name is that of a running statistic.
+pub fn is_statistic(name: &str) -> bool {
+    name.ends_with(".running_mean") || name.ends_with(".running_var")
+}
+
+/// The names that [`condition_preset`] knows: the reference's networks by task, and small ones.
+pub const CONDITION_PRESETS: [&str; 9] = [
+    "small",
+    "small-swin",
+    "inpainting",
+    "super-resolution",
+    "saliency",
+    "saliency-pixels",
+    "depth-pixels",
+    "sketch",
+    "diffusion-edge",
+];
+
+/// A conditional network by name (appendix A). All but `small` and the two on pixels work on latents of three channels.
+pub fn condition_preset(name: &str) -> Option<CondUNetConfig> {
+    let base = CondUNetConfig::default();
+    Some(match name {
+        "small" => CondUNetConfig {
+            width: 32,
+            mult: vec![1, 2, 2],
+            encoder: EncoderConfig::Unet { width: 32, stride: 1 },
+            condition_windows: vec![[8, 8], [4, 4], [2, 2]],
+            feature_windows: vec![[8, 8], [4, 4], [2, 2]],
+            ..base
+        },
+        "small-swin" => CondUNetConfig { width: 32, encoder: EncoderConfig::SwinT, ..base },
+        "inpainting" => CondUNetConfig { width: 96, mult: vec![1, 2, 4, 8], ..base },
+        "super-resolution" => CondUNetConfig { feature_windows: vec![[4, 4], [2, 2], [1, 1], [1, 1]], ..base },
+        "saliency" => base,
+        "saliency-pixels" => CondUNetConfig { channels: 1, ..base },
+        "depth-pixels" => {
+            let windows = vec![[6, 8], [3, 4], [1, 2], [1, 1]];
+            CondUNetConfig { channels: 1, condition_windows: windows.clone(), feature_windows: windows, ..base }
+        }
+        "sketch" => CondUNetConfig { condition_channels: 1, ..base },
+        "diffusion-edge" => CondUNetConfig { split: Split::Fourier { size: [80, 80] }, ..base },
+        _ => return None,
+    })
+}

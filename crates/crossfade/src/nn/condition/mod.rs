@@ -1,0 +1,30 @@
+//! Networks with a condition: an encoder of the condition, and a U-Net that looks at it on every level (§4.6).
+//!
+//! [`CondUNetConfig`] says what a network is; [`CondUNet::encode`] looks at a condition once, [`CondUNet::forward`] uses
+//! the result at every time; [`Denoiser<CondUNet>`](crate::nn::Denoiser) adds preconditioning and is what a sampler sees.
+//! Running statistics of batch normalisations are named and saved like parameters; a training pass notes what it saw in
+//! [`Statistics`], and [`Statistics::into_module`] takes that into the network.
+mod cond_unet;
+mod config;
+mod denoise;
+mod fourier;
+mod layers;
+mod levels;
+mod linear_attention;
+mod load;
+mod mode;
+mod names;
+mod relation;
+mod resblock;
+mod resize;
+mod swin;
+mod swin_block;
+#[cfg(test)]
+mod tests;
+mod unet_encoder;
+
+pub use cond_unet::{CondUNet, Features, Tap};
+pub use config::{CONDITION_PRESETS, CondUNetConfig, EncoderConfig, Split, condition_preset, is_statistic};
+pub use denoise::Given;
+pub use load::load_encoder;
+pub use mode::{Mode, Statistics};

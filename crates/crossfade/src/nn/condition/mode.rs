@@ -1,0 +1,71 @@
+//! Training or evaluation, said in every call; what training learns of the data's statistics leaves by the same way.
+use std::cell::RefCell;
+
+use burn::module::{Module, ModuleMapper, Param, ParamId};
+use burn::tensor::Tensor;
+
+use crate::engine::{from_vec, to_host};
+use crate::nn::DropoutKey;
+
+/// How a network is run.
+#[derive(Clone, Copy, Debug)]
+pub enum Mode<'a> {
+    /// Running statistics, nothing dropped.
+    Eval,
+    /// Statistics of the batch, dropout and stochastic depth.
+    Train {
+        /// Which features and branches are dropped: a function of seed, step and sample.
+        dropout: &'a DropoutKey,
+        /// Takes the statistics of every batch normalisation.
+        statistics: &'a Statistics,
+    },
+}
+
+impl<'a> Mode<'a> {
+    /// The key of what is dropped; none in evaluation.
+    pub fn dropout(&self) -> Option<&'a DropoutKey> {
+        match self {
+            Self::Eval => None,
+            Self::Train { dropout, .. } => Some(dropout),
+        }
+    }
+}
+
+/// Share of a new batch in the running statistics (§4.6).
+const MOMENTUM: f32 = 0.03;
+
+/// Means and variances of batches, on their way into the running statistics.
+///
+/// Forward passes only note them; [`Statistics::into_module`] adds them in the order of the passes. So a network does not
+/// change while it is used, and its buffers are saved and restored as its parameters are.
+#[derive(Debug, Default)]
+pub struct Statistics(RefCell<Vec<(ParamId, Vec<f32>)>>);
+
+impl Statistics {
+    pub(super) fn note(&self, buffer: ParamId, values: Tensor<1>) {
+        self.0.borrow_mut().push((buffer, to_host(values)));
+    }
+
+    /// The module with running ← 0.97·running + 0.03·batch for every batch noted.
+    pub fn into_module<M: Module>(self, module: M) -> M {
+        struct Absorb(Vec<(ParamId, Vec<f32>)>);
+        impl ModuleMapper for Absorb {
+            fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+                let mut batches = self.0.iter().filter(|(id, _)| *id == param.id).peekable();
+                if batches.peek().is_none() {
+                    return param;
+                }
+                let (id, old) = (param.id, param.val());
+                let (shape, device) = (old.dims(), old.device());
+                let mut running = to_host(old);
+                for (_, batch) in batches {
+                    running.iter_mut().zip(batch).for_each(|(r, b)| *r = (1.0 - MOMENTUM) * *r + MOMENTUM * b);
+                }
+                let mut new = Param::from_tensor(from_vec(running, shape, &device));
+                new.id = id;
+                new
+            }
+        }
+        module.map(&mut Absorb(self.0.into_inner()))
+    }
+}

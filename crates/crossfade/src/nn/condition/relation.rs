@@ -1,0 +1,149 @@
+//! Where the condition meets the features: fusion by attention (§4.6, "Relation").
+use burn::tensor::{Tensor, activation};
+
+use super::layers::{AnyConv, BatchNormed, GroupNormed, TokenDense};
+use super::mode::Mode;
+use super::names::named_module;
+use super::resblock::GROUPS;
+use super::resize::{Corners, mean_pool, resize};
+use crate::engine::{Device, from_vec};
+use crate::nn::dropout::dropout;
+use crate::nn::init::{Place, Start};
+use crate::nn::layers::{Conv, concat};
+
+const HEADS: usize = 8;
+const DROPOUT: f64 = 0.1;
+
+/// Attention of the pooled condition to the pooled features, added to the features.
+#[derive(Clone, Debug)]
+pub struct Relation {
+    condition_conv: Conv,
+    condition_norm: BatchNormed,
+    feature_conv: Conv,
+    feature_norm: BatchNormed,
+    q_lin: TokenDense,
+    k_lin: TokenDense,
+    v_lin: TokenDense,
+    fc1: AnyConv,
+    fc2: AnyConv,
+    concat_conv: AnyConv,
+    gn: GroupNormed,
+    out_conv: AnyConv,
+    windows: [[usize; 2]; 2],
+    layer: u64,
+}
+
+named_module!(Relation {
+    condition_conv: "input_conv1.0",
+    condition_norm: "input_conv1.1",
+    feature_conv: "input_conv2.0",
+    feature_norm: "input_conv2.1",
+    q_lin: "attentions.0.q_lin",
+    k_lin: "attentions.0.k_lin",
+    v_lin: "attentions.0.v_lin",
+    fc1: "attentions.0.mlp.fc1",
+    fc2: "attentions.0.mlp.fc2",
+    concat_conv: "attentions.0.concat_conv",
+    gn: "attentions.0.gn",
+    out_conv: "attentions.0.out_conv",
+} keep windows, layer);
+
+impl Relation {
+    /// For a condition of `condition` channels and features of `d`; `windows` pool the condition and the features.
+    pub fn new(place: &Place, condition: usize, d: usize, windows: [[usize; 2]; 2]) -> Self {
+        let at = |name: &str| place.at(name);
+        // Xavier-normal: √(2/(in + out)).
+        let dense =
+            |name| TokenDense::new(&at(name), d, d, Start::Normal { mean: 0.0, std: (1.0 / d as f64).sqrt() }, true);
+        let conv = |name, cin, cout| AnyConv::kaiming(&at(name), cin, cout);
+        Self {
+            condition_conv: Conv::new(&at("input_conv1.0"), condition, d, 1),
+            condition_norm: BatchNormed::new(&at("input_conv1.1"), d),
+            feature_conv: Conv::new(&at("input_conv2.0"), d, d, 1),
+            feature_norm: BatchNormed::new(&at("input_conv2.1"), d),
+            q_lin: dense("attentions.0.q_lin"),
+            k_lin: dense("attentions.0.k_lin"),
+            v_lin: dense("attentions.0.v_lin"),
+            fc1: conv("attentions.0.mlp.fc1", d, 2 * d),
+            fc2: conv("attentions.0.mlp.fc2", 2 * d, d),
+            concat_conv: conv("attentions.0.concat_conv", 2 * d, d),
+            gn: GroupNormed::new(&at("attentions.0.gn"), d, GROUPS),
+            out_conv: conv("attentions.0.out_conv", d, d),
+            windows,
+            layer: place.hash(),
+        }
+    }
+
+    /// # Shapes
+    /// `condition` `[B, C, h, w]`, `x` `[B, d, H, W]` to `[B, d, H, W]`.
+    pub fn forward(&self, condition: Tensor<4>, x: Tensor<4>, mode: Mode) -> Tensor<4> {
+        let [_, _, h, w] = x.dims();
+        let condition = self.condition_norm.forward(self.condition_conv.forward(condition), mode);
+        let x = self.feature_norm.forward(self.feature_conv.forward(x), mode);
+        let both = concat(resize(condition.clone(), [h, w], Corners::Aligned), x.clone());
+        let shortcut = self.gn.forward(x.clone() + self.concat_conv.forward(both));
+        let asking = mean_pool(condition, self.windows[0]);
+        let asked = mean_pool(x, self.windows[1]);
+        let a = asking.clone() + self.attend(asking, asked);
+        let a = a.clone() + self.mlp(a, mode);
+        shortcut + self.out_conv.forward(resize(a, [h, w], Corners::Aligned))
+    }
+
+    /// softmax(q kᵀ)·v for every head, without scaling; positions are added to what is asking and asked.
+    ///
+    /// # Shapes
+    /// `[B, d, h, w]` and `[B, d, H, W]` to `[B, d, h, w]`.
+    fn attend(&self, asking: Tensor<4>, asked: Tensor<4>) -> Tensor<4> {
+        let [b, d, h, w] = asking.dims();
+        let asking = placed(asking);
+        let asked = placed(asked);
+        let heads = |rows: Tensor<2>| -> Tensor<4> {
+            let n = rows.dims()[0] / b;
+            rows.reshape([b, n, HEADS, d / HEADS]).swap_dims(1, 2)
+        };
+        let q = heads(self.q_lin.forward(asking));
+        let k = heads(self.k_lin.forward(asked.clone()));
+        let v = heads(self.v_lin.forward(asked));
+        let y = activation::softmax(q.matmul(k.swap_dims(2, 3)), 3).matmul(v);
+        y.permute([0, 1, 3, 2]).reshape([b, d, h, w])
+    }
+
+    fn mlp(&self, x: Tensor<4>, mode: Mode) -> Tensor<4> {
+        let dropped = |x, part: u64| match mode.dropout() {
+            Some(key) => dropout(x, DROPOUT, self.layer.wrapping_add(part), key),
+            None => x,
+        };
+        let x = dropped(activation::relu(self.fc1.forward(x)), 0);
+        dropped(self.fc2.forward(x), 1)
+    }
+}
+
+/// Pixels as rows, each with its position added.
+///
+/// # Shapes
+/// `[B, d, H, W]` to `[B·H·W, d]`.
+fn placed(x: Tensor<4>) -> Tensor<2> {
+    let [b, d, h, w] = x.dims();
+    let positions = positions(d, [h, w], &x.device().without_autodiff());
+    (x + positions).permute([0, 2, 3, 1]).reshape([b * h * w, d])
+}
+
+/// DETR's sine encoding: half of the channels for y, then x; positions from 1, sin and cos by turns.
+///
+/// # Shapes
+/// To `[1, d, h, w]`.
+fn positions(d: usize, [h, w]: [usize; 2], device: &Device) -> Tensor<4> {
+    let half = d / 2;
+    let wave = |channel: usize, position: usize| {
+        let angle = position as f64 / 10_000f64.powf((channel / 2 * 2) as f64 / half as f64);
+        if channel.is_multiple_of(2) { angle.sin() } else { angle.cos() }
+    };
+    let mut values = Vec::with_capacity(d * h * w);
+    for c in 0..d {
+        for i in 0..h * w {
+            let position = if c < half { i / w } else { i % w };
+            values.push(wave(c % half, position + 1) as f32);
+        }
+    }
+    from_vec(values, [1, d, h, w], device)
+}

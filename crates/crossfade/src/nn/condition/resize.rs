@@ -1,0 +1,129 @@
+//! Linear maps of rows and columns: bilinear resizing and mean pooling as products with small matrices.
+//!
+//! A matrix applies to images of any batch, is its own gradient, and costs little beside the convolutions around it.
+use burn::tensor::{Device, Tensor};
+
+use crate::engine::from_vec;
+
+/// A matrix of `rows` x `columns`, most entries zero.
+struct Map {
+    rows: usize,
+    columns: usize,
+    entries: Vec<f32>,
+}
+
+impl Map {
+    fn zeros(rows: usize, columns: usize) -> Self {
+        Self { rows, columns, entries: vec![0.0; rows * columns] }
+    }
+
+    fn add(&mut self, row: usize, column: usize, value: f64) {
+        self.entries[row * self.columns + column] += value as f32;
+    }
+
+    fn tensor(self, device: &Device) -> Tensor<2> {
+        from_vec(self.entries, [self.rows, self.columns], device)
+    }
+}
+
+/// Which positions of the input an output is interpolated from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Corners {
+    /// The centres of the corner pixels coincide (`align_corners`).
+    Aligned,
+    /// The images' borders coincide.
+    Apart,
+}
+
+fn bilinear(from: usize, to: usize, corners: Corners) -> Map {
+    let mut map = Map::zeros(to, from);
+    for i in 0..to {
+        let place = match corners {
+            Corners::Aligned if to == 1 => 0.0,
+            Corners::Aligned => i as f64 * (from - 1) as f64 / (to - 1) as f64,
+            Corners::Apart => ((i as f64 + 0.5) * from as f64 / to as f64 - 0.5).max(0.0),
+        };
+        let low = (place.floor() as usize).min(from - 1);
+        let part = place - low as f64;
+        map.add(i, low, 1.0 - part);
+        map.add(i, (low + 1).min(from - 1), part);
+    }
+    map
+}
+
+/// Means of `window` neighbours; where the last window reaches beyond the end there are zeros.
+fn means(from: usize, window: usize) -> Map {
+    let mut map = Map::zeros(from.div_ceil(window), from);
+    (0..from).for_each(|i| map.add(i / window, i, 1.0 / window as f64));
+    map
+}
+
+/// R x Cᵀ for every channel of every image.
+fn separable(x: Tensor<4>, rows: Map, columns: Map) -> Tensor<4> {
+    let [b, c, h, w] = x.dims();
+    let device = x.device().without_autodiff();
+    let (to_h, to_w) = (rows.rows, columns.rows);
+    let x = x.reshape([b * c * h, w]).matmul(columns.tensor(&device).transpose());
+    // Rows meet a single matrix when they come last.
+    let x = x.reshape([b * c, h, to_w]).swap_dims(1, 2).reshape([b * c * to_w, h]);
+    let x = x.matmul(rows.tensor(&device).transpose());
+    x.reshape([b * c, to_w, to_h]).swap_dims(1, 2).reshape([b, c, to_h, to_w])
+}
+
+/// Bilinear interpolation to another size.
+///
+/// # Shapes
+/// `[B, C, H, W]` to `[B, C, size[0], size[1]]`.
+pub fn resize(x: Tensor<4>, size: [usize; 2], corners: Corners) -> Tensor<4> {
+    let [_, _, h, w] = x.dims();
+    if [h, w] == size {
+        return x;
+    }
+    separable(x, bilinear(h, size[0], corners), bilinear(w, size[1], corners))
+}
+
+/// The mean of every window, with zeros to the right and below where windows do not fit.
+///
+/// # Shapes
+/// `[B, C, H, W]` to `[B, C, ⌈H/window[0]⌉, ⌈W/window[1]⌉]`.
+pub fn mean_pool(x: Tensor<4>, window: [usize; 2]) -> Tensor<4> {
+    let [_, _, h, w] = x.dims();
+    if window == [1, 1] {
+        return x;
+    }
+    separable(x, means(h, window[0]), means(w, window[1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Device, to_host};
+
+    fn row(values: &[f32]) -> Tensor<4> {
+        from_vec(values.to_vec(), [1, 1, 1, values.len()], &Device::flex())
+    }
+
+    /// PyTorch's `interpolate` of the same rows.
+    #[test]
+    fn lines_are_interpolated_as_in_pytorch() {
+        let cases: [(&[f32], usize, Corners, &[f32]); 5] = [
+            (&[0.0, 1.0, 2.0], 5, Corners::Aligned, &[0.0, 0.5, 1.0, 1.5, 2.0]),
+            (&[0.0, 1.0], 4, Corners::Apart, &[0.0, 0.25, 0.75, 1.0]),
+            (&[0.0, 1.0, 2.0, 3.0], 2, Corners::Apart, &[0.5, 2.5]),
+            (&[0.0, 1.0, 2.0, 3.0], 1, Corners::Aligned, &[0.0]),
+            (&[7.0], 3, Corners::Aligned, &[7.0, 7.0, 7.0]),
+        ];
+        for (from, to, corners, want) in cases {
+            assert_eq!(to_host(resize(row(from), [1, to], corners)), want, "{from:?} to {to}, {corners:?}");
+            let column = row(from).swap_dims(2, 3);
+            assert_eq!(to_host(resize(column, [to, 1], corners)), want);
+        }
+    }
+
+    #[test]
+    fn windows_beyond_the_border_see_zeros() {
+        let x = from_vec((1..=15).map(|v| v as f32).collect(), [1, 1, 3, 5], &Device::flex());
+        let want = [(1 + 2 + 6 + 7) as f32, (3 + 4 + 8 + 9) as f32, 15.0, 23.0, 27.0, 15.0].map(|v| v / 4.0);
+        assert_eq!(to_host(mean_pool(x, [2, 2])), want);
+    }
+}

@@ -1,0 +1,72 @@
+//! Depth (SPEC §6.7): 16-bit maps in millimetres, up to 10 metres.
+use super::crop::{Rect, uniform};
+use super::{Draw, Pair, Planes, Task, needed, side_problems};
+use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use crate::error::Result;
+use crate::rng::Purpose;
+use serde::{Deserialize, Serialize};
+
+/// The part of a 640x480 Kinect image without the white frame.
+const FRAME: Rect = Rect { left: 41, top: 45, width: 560, height: 426 };
+
+/// How far away things are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Depth {
+    /// Height and width of the images in training.
+    pub size: [usize; 2],
+    /// Squeeze the whole image into that size instead of cutting a part out.
+    pub resize: bool,
+    /// The value in the files that stands for the largest depth.
+    pub most: f64,
+}
+
+impl Default for Depth {
+    fn default() -> Self {
+        Self { size: [320, 320], resize: false, most: 10_000.0 }
+    }
+}
+
+impl Task for Depth {
+    fn name(&self) -> &'static str {
+        "depth"
+    }
+    fn size(&self) -> Option<[usize; 2]> {
+        Some(self.size)
+    }
+    fn target_channels(&self) -> Option<usize> {
+        Some(1)
+    }
+    fn condition_channels(&self) -> usize {
+        3
+    }
+    fn needs_labels(&self) -> bool {
+        true
+    }
+    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
+        let label = needed(label, image, "depth map")?;
+        let kinect = (image.width, image.height) == (640, 480);
+        let frame = Rect { left: 0, top: 0, width: image.width, height: image.height };
+        let frame = if kinect { FRAME } else { frame };
+        let [height, width] = self.size;
+        let place = if self.resize {
+            frame
+        } else {
+            let inner = uniform(&mut draw.stream(Purpose::Crop), [frame.height, frame.width], height, width);
+            Rect { left: frame.left + inner.left, top: frame.top + inner.top, ..inner }
+        };
+        let image = image.with_channels(3).cut(place.left, place.top, place.width, place.height);
+        let image = resize(&image, width, height, Filter::Bilinear, PassOrder::HorizontalFirst);
+        let label = label.cut(place.left, place.top, place.width, place.height).nearest(width, height);
+        let mut target = Planes::from_plane(&label, self.most as f32);
+        target.values.iter_mut().for_each(|v| *v = v.min(1.0));
+        Ok(Pair { target: target.flipped(draw.flip), condition: Some(Planes::from_image(&image).flipped(draw.flip)) })
+    }
+    fn validate(&self) -> Vec<String> {
+        let mut problems = self.size.map(|side| side_problems("size", side, 1)).concat();
+        if !(1.0..=65535.0).contains(&self.most) {
+            problems.push(format!("most must be from 1 to 65535, not {}", self.most));
+        }
+        problems
+    }
+}

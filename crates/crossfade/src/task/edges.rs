@@ -1,0 +1,82 @@
+//! Edges (SPEC §6.6): the mean of several annotators, where agreement counts as an edge.
+use super::crop::{resized, uniform};
+use super::{Draw, Pair, Planes, Task, needed, side_problems};
+use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use crate::error::Result;
+use crate::rng::Purpose;
+use serde::{Deserialize, Serialize};
+
+/// How a training sample is cut out of its image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cropping {
+    /// 25 to 100 % of the image, resized: the reference's for BSDS.
+    #[default]
+    Resized,
+    /// A part at its own size: the reference's for NYUD and BIPED.
+    Plain,
+}
+
+/// Edges as people draw them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Edges {
+    /// Side of the images in training.
+    pub size: usize,
+    /// Pixels that at least this share of the annotators marked are edges; what fewer marked keeps its share.
+    pub threshold: f64,
+    /// How a training sample is cut out of its image.
+    pub crop: Cropping,
+}
+
+impl Default for Edges {
+    fn default() -> Self {
+        Self { size: 320, threshold: 0.3, crop: Cropping::Resized }
+    }
+}
+
+impl Edges {
+    fn agreed(&self, label: Plane) -> Plane {
+        let least = self.threshold * f64::from(u16::MAX);
+        let values = label.values.iter().map(|&v| if f64::from(v) >= least { u16::MAX } else { v });
+        Plane::new(label.width, label.height, values.collect())
+    }
+}
+
+impl Task for Edges {
+    fn name(&self) -> &'static str {
+        "edges"
+    }
+    fn size(&self) -> Option<[usize; 2]> {
+        Some([self.size; 2])
+    }
+    fn target_channels(&self) -> Option<usize> {
+        Some(1)
+    }
+    fn condition_channels(&self) -> usize {
+        3
+    }
+    fn needs_labels(&self) -> bool {
+        true
+    }
+    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
+        let label = needed(label, image, "edge map")?;
+        let (mut stream, whole) = (draw.stream(Purpose::Crop), [image.height, image.width]);
+        let place = match self.crop {
+            Cropping::Resized => resized(&mut stream, whole),
+            Cropping::Plain => uniform(&mut stream, whole, self.size, self.size),
+        };
+        let image = image.with_channels(3).cut(place.left, place.top, place.width, place.height);
+        let image = resize(&image, self.size, self.size, Filter::Bilinear, PassOrder::HorizontalFirst);
+        let label = label.cut(place.left, place.top, place.width, place.height).nearest(self.size, self.size);
+        let target = Planes::from_plane(&self.agreed(label), f32::from(u16::MAX)).flipped(draw.flip);
+        Ok(Pair { target, condition: Some(Planes::from_image(&image).flipped(draw.flip)) })
+    }
+    fn validate(&self) -> Vec<String> {
+        let mut problems = side_problems("size", self.size, 1);
+        if !(0.0..=1.0).contains(&self.threshold) {
+            problems.push(format!("threshold must be from 0 to 1, not {}", self.threshold));
+        }
+        problems
+    }
+}

@@ -1,0 +1,76 @@
+//! Inpainting (SPEC §6.3): the middle square of an image, with a hole where the condition says nothing.
+use super::masks::{Mask, random};
+use super::{Draw, Pair, Planes, Task, side_problems};
+use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use crate::error::{Error, Result};
+use crate::rng::Purpose;
+use serde::{Deserialize, Serialize};
+
+/// What is behind a hole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Inpainting {
+    /// Side of the images in training.
+    pub size: usize,
+    /// Take holes from the set's maps (white is known) instead of drawing them at random.
+    pub mask_files: bool,
+    /// Tell the network where the hole is in a fourth channel. The reference only darkens it, so that black is ambiguous.
+    pub mask_channel: bool,
+}
+
+impl Default for Inpainting {
+    fn default() -> Self {
+        Self { size: 256, mask_files: false, mask_channel: false }
+    }
+}
+
+impl Inpainting {
+    /// The picture with its hole at −1, and the mask itself where the network is told.
+    pub fn masked(&self, x: &Planes, mask: &Mask) -> Result<Planes> {
+        let [c, h, w] = x.shape;
+        if (mask.width, mask.height) != (w, h) {
+            let sizes = format!("the picture has {w}x{h} pixels, the mask {}x{}", mask.width, mask.height);
+            return Err(Error::request(sizes));
+        }
+        let hidden = x.values.iter().zip(mask.known.iter().cycle());
+        let mut values: Vec<f32> = hidden.map(|(&v, &known)| if known { v } else { -1.0 }).collect();
+        if self.mask_channel {
+            values.extend(mask.known.iter().map(|&known| if known { 1.0 } else { -1.0 }));
+        }
+        Ok(Planes::new([c + usize::from(self.mask_channel), h, w], values))
+    }
+}
+
+impl Task for Inpainting {
+    fn name(&self) -> &'static str {
+        "inpainting"
+    }
+    fn size(&self) -> Option<[usize; 2]> {
+        Some([self.size; 2])
+    }
+    fn target_channels(&self) -> Option<usize> {
+        Some(3)
+    }
+    fn condition_channels(&self) -> usize {
+        3 + usize::from(self.mask_channel)
+    }
+    fn needs_labels(&self) -> bool {
+        self.mask_files
+    }
+    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
+        let rgb = image.with_channels(3);
+        let square = resize(&rgb.centre_square(), self.size, self.size, Filter::Bicubic, PassOrder::HorizontalFirst);
+        // The mask is drawn independent of the flip, as in the reference.
+        let mask = match (self.mask_files, label) {
+            (true, Some(label)) => Mask::from_plane(&label.nearest(self.size, self.size)),
+            (true, None) => return Err(Error::request("has no mask; use a set of images with masks")),
+            (false, _) => random(&mut draw.stream(Purpose::Mask), self.size, self.size),
+        };
+        let target = Planes::from_image(&square).flipped(draw.flip);
+        let condition = Some(self.masked(&target, &mask)?);
+        Ok(Pair { target, condition })
+    }
+    fn validate(&self) -> Vec<String> {
+        side_problems("size", self.size, 1)
+    }
+}

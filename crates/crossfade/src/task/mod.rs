@@ -1,0 +1,175 @@
+//! Tasks: what is made, what the network is told, how a training pair comes from files. One file and one line below each.
+//!
+//! A task knows nothing of networks: it turns images into a target x_0 and a condition, and says how an output is read.
+mod crop;
+mod depth;
+mod edges;
+mod generate;
+mod inpainting;
+pub mod masks;
+mod planes;
+mod saliency;
+mod sketch;
+mod super_resolution;
+
+pub use depth::Depth;
+pub use edges::{Cropping, Edges};
+pub use generate::Generate;
+pub use inpainting::Inpainting;
+pub use planes::Planes;
+pub use saliency::Saliency;
+pub use sketch::Sketch;
+pub use super_resolution::{LowAs, SuperResolution};
+
+use crate::data::{Image, Plane};
+use crate::error::{Error, Result};
+use crate::rng::{Purpose, Stream};
+
+/// A training example: x_0 and what the network is told about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pair {
+    /// x_0.
+    pub target: Planes,
+    /// What the network is told, if anything.
+    pub condition: Option<Planes>,
+}
+
+/// What the chance in a training example depends on, and nothing else.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw {
+    /// The seed of the run.
+    pub seed: u64,
+    /// The running number of the sample.
+    pub counter: u64,
+    /// Whether it is mirrored left to right.
+    pub flip: bool,
+}
+
+impl Draw {
+    /// The sample's numbers for `purpose`.
+    pub fn stream(&self, purpose: Purpose) -> Stream {
+        Stream::new(self.seed, self.counter, 0, purpose)
+    }
+}
+
+/// How the network meets an image that is not of the size it was trained at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fitting {
+    /// In overlapping windows.
+    Windows,
+    /// Whole, resized to the size of training; the output is resized back.
+    Resized,
+}
+
+/// A task.
+pub trait Task: Send + Sync {
+    /// Its name in configurations.
+    fn name(&self) -> &'static str;
+    /// Height and width of x_0 in training; none if images are taken as they come.
+    fn size(&self) -> Option<[usize; 2]>;
+    /// Channels of x_0, 1 or 3; none if the network decides.
+    fn target_channels(&self) -> Option<usize>;
+    /// Channels of the condition; 0 if there is none.
+    fn condition_channels(&self) -> usize;
+    /// How many times larger than the condition, a side, the target is.
+    fn scale(&self) -> usize {
+        1
+    }
+    /// Whether the images of the set need maps.
+    fn needs_labels(&self) -> bool {
+        false
+    }
+    /// How large images are met.
+    fn fitting(&self) -> Fitting {
+        Fitting::Windows
+    }
+    /// The training example that `image` and its map make.
+    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair>;
+    /// What the network is told of a part of a picture that is to be worked on; `x` is the part in [−1, 1] as RGB.
+    fn condition(&self, x: Planes) -> Result<Planes> {
+        Ok(x)
+    }
+    /// All that is wrong with its options, each with the option's name in front.
+    fn validate(&self) -> Vec<String>;
+}
+
+/// One line a task: variant, name, type.
+macro_rules! registry {
+    ($($(#[$doc:meta])* $Name:ident = $tag:literal => $Kind:ty;)*) => {
+        /// The `[task]` section of a configuration.
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(tag = "kind")]
+        pub enum TaskConfig { $($(#[$doc])* #[serde(rename = $tag)] $Name($Kind)),* }
+
+        impl TaskConfig {
+            /// Every task's name.
+            pub const NAMES: &[&str] = &[$($tag),*];
+
+            /// The task itself.
+            pub fn task(&self) -> &dyn Task {
+                match self { $(Self::$Name(task) => task),* }
+            }
+        }
+    };
+}
+
+registry! {
+    /// Images out of nothing.
+    Generate = "generate" => Generate;
+    /// A larger image from a small one.
+    SuperResolution = "super-resolution" => SuperResolution;
+    /// What is behind a hole.
+    Inpainting = "inpainting" => Inpainting;
+    /// What catches the eye.
+    Saliency = "saliency" => Saliency;
+    /// Edges as people draw them.
+    Edges = "edges" => Edges;
+    /// How far away things are.
+    Depth = "depth" => Depth;
+    /// A photograph from a sketch.
+    Sketch = "sketch" => Sketch;
+}
+
+impl Default for TaskConfig {
+    fn default() -> Self {
+        Self::Generate(Generate {})
+    }
+}
+
+impl TaskConfig {
+    /// The command that applies it.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Generate(_) => "sample",
+            Self::SuperResolution(_) => "sr",
+            Self::Inpainting(_) => "inpaint",
+            Self::Saliency(_) => "saliency",
+            Self::Edges(_) => "edge",
+            Self::Depth(_) => "depth",
+            Self::Sketch(_) => "sketch",
+        }
+    }
+
+    /// Whether there is no condition.
+    pub fn is_unconditional(&self) -> bool {
+        self.task().condition_channels() == 0
+    }
+}
+
+/// The map of an image that must have one.
+fn needed<'a>(label: Option<&'a Plane>, image: &Image, what: &str) -> Result<&'a Plane> {
+    let label = label.ok_or_else(|| Error::request(format!("has no {what}; use a set of images with maps")))?;
+    if (label.width, label.height) != (image.width, image.height) {
+        return Err(Error::request(format!(
+            "the image has {}x{} pixels, its {what} {}x{}",
+            image.width, image.height, label.width, label.height
+        )));
+    }
+    Ok(label)
+}
+
+/// Problems of a side in training: from 1 to 4096 and a multiple of `of`.
+fn side_problems(key: &str, side: usize, of: usize) -> Vec<String> {
+    let fine = (1..=4096).contains(&side) && side.is_multiple_of(of.max(1));
+    if fine { vec![] } else { vec![format!("{key} must be from 1 to 4096 and a multiple of {of}, not {side}")] }
+}

@@ -1,0 +1,49 @@
+//! Images as the network sees them: planes of numbers in [−1, 1].
+use crate::data::loader::append_planes;
+use crate::data::{Image, Plane};
+
+/// Channels, rows, columns in [−1, 1].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planes {
+    /// (channels, height, width).
+    pub shape: [usize; 3],
+    /// CHW.
+    pub values: Vec<f32>,
+}
+
+impl Planes {
+    /// Planes of given values; their number must be that of the shape.
+    pub fn new(shape: [usize; 3], values: Vec<f32>) -> Self {
+        assert_eq!(values.len(), shape.iter().product::<usize>(), "values of planes of {shape:?}");
+        Self { shape, values }
+    }
+
+    /// x/127.5 − 1 of every byte.
+    pub fn from_image(image: &Image) -> Self {
+        let mut values = Vec::with_capacity(image.pixels.len());
+        append_planes(image, false, &mut values);
+        Self::new([image.channels, image.height, image.width], values)
+    }
+
+    /// 2·v/most − 1 of every value.
+    pub fn from_plane(plane: &Plane, most: f32) -> Self {
+        let values = plane.values.iter().map(|&v| 2.0 * f32::from(v) / most - 1.0).collect();
+        Self::new([1, plane.height, plane.width], values)
+    }
+
+    /// The planes mirrored left to right, if asked.
+    pub fn flipped(mut self, flip: bool) -> Self {
+        if flip {
+            self.values.chunks_exact_mut(self.shape[2]).for_each(<[f32]>::reverse);
+        }
+        self
+    }
+
+    /// The nearest 8-bit image.
+    pub fn to_image(&self) -> Image {
+        let [c, h, w] = self.shape;
+        let byte = |v: f32| ((v + 1.0) * 127.5).round().clamp(0.0, 255.0) as u8;
+        let pixels = (0..h * w).flat_map(|i| (0..c).map(move |k| byte(self.values[k * h * w + i]))).collect();
+        Image::new(w, h, c, pixels)
+    }
+}

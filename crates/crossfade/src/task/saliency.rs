@@ -1,0 +1,51 @@
+//! Saliency (SPEC §6.5): image and mask squeezed into a square.
+use super::{Draw, Fitting, Pair, Planes, Task, needed, side_problems};
+use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use crate::error::Result;
+use serde::{Deserialize, Serialize};
+
+/// What catches the eye.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Saliency {
+    /// Side of the images in training.
+    pub size: usize,
+}
+
+impl Default for Saliency {
+    fn default() -> Self {
+        Self { size: 384 }
+    }
+}
+
+impl Task for Saliency {
+    fn name(&self) -> &'static str {
+        "saliency"
+    }
+    fn size(&self) -> Option<[usize; 2]> {
+        Some([self.size; 2])
+    }
+    fn target_channels(&self) -> Option<usize> {
+        Some(1)
+    }
+    fn condition_channels(&self) -> usize {
+        3
+    }
+    fn needs_labels(&self) -> bool {
+        true
+    }
+    fn fitting(&self) -> Fitting {
+        Fitting::Resized
+    }
+    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
+        let mask = needed(label, image, "mask")?.to_image();
+        let square = |image: &Image| {
+            let image = resize(image, self.size, self.size, Filter::Bilinear, PassOrder::HorizontalFirst);
+            Planes::from_image(&image).flipped(draw.flip)
+        };
+        Ok(Pair { target: square(&mask), condition: Some(square(&image.with_channels(3))) })
+    }
+    fn validate(&self) -> Vec<String> {
+        side_problems("size", self.size, 1)
+    }
+}

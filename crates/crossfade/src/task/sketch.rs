@@ -1,0 +1,54 @@
+//! Sketch to photograph (SPEC §6.8): the photograph is the target, the sketch the condition.
+use super::{Draw, Fitting, Pair, Planes, Task, needed, side_problems};
+use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use crate::error::Result;
+use serde::{Deserialize, Serialize};
+
+/// A photograph from a sketch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sketch {
+    /// Side of the images in training.
+    pub size: usize,
+}
+
+impl Default for Sketch {
+    fn default() -> Self {
+        Self { size: 256 }
+    }
+}
+
+impl Task for Sketch {
+    fn name(&self) -> &'static str {
+        "sketch"
+    }
+    fn size(&self) -> Option<[usize; 2]> {
+        Some([self.size; 2])
+    }
+    fn target_channels(&self) -> Option<usize> {
+        Some(3)
+    }
+    fn condition_channels(&self) -> usize {
+        1
+    }
+    fn needs_labels(&self) -> bool {
+        true
+    }
+    fn fitting(&self) -> Fitting {
+        Fitting::Resized
+    }
+    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
+        let sketch = needed(label, image, "sketch")?.to_image();
+        let square = |image: &Image| {
+            let image = resize(image, self.size, self.size, Filter::Bilinear, PassOrder::HorizontalFirst);
+            Planes::from_image(&image).flipped(draw.flip)
+        };
+        Ok(Pair { target: square(&image.with_channels(3)), condition: Some(square(&sketch)) })
+    }
+    fn condition(&self, x: Planes) -> Result<Planes> {
+        Ok(Planes::from_image(&x.to_image().with_channels(1)))
+    }
+    fn validate(&self) -> Vec<String> {
+        side_problems("size", self.size, 1)
+    }
+}

@@ -1,0 +1,88 @@
+//! Super-resolution (SPEC §6.4): a random cut of a large image, and the same made small by Pillow's bicubic filter.
+use super::{Draw, Pair, Planes, Task, crop, side_problems};
+use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use crate::error::Result;
+use crate::rng::Purpose;
+use serde::{Deserialize, Serialize};
+
+/// How the small image is shown to the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LowAs {
+    /// As it is: the reference's, for latents of the size of the small image.
+    #[default]
+    Small,
+    /// Enlarged by the bicubic filter to the size of the target: for networks on pixels.
+    Enlarged,
+}
+
+/// A larger image from a small one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SuperResolution {
+    /// How many times larger, a side.
+    pub scale: usize,
+    /// Side of the large image in training.
+    pub size: usize,
+    /// How the small image is shown to the network.
+    pub low: LowAs,
+}
+
+impl Default for SuperResolution {
+    fn default() -> Self {
+        Self { scale: 4, size: 512, low: LowAs::Small }
+    }
+}
+
+impl SuperResolution {
+    /// The condition that a small image makes.
+    fn shown(&self, small: &Image) -> Image {
+        match self.low {
+            LowAs::Small => small.clone(),
+            LowAs::Enlarged => {
+                let (width, height) = (small.width * self.scale, small.height * self.scale);
+                resize(small, width, height, Filter::Bicubic, PassOrder::HorizontalFirst)
+            }
+        }
+    }
+}
+
+impl Task for SuperResolution {
+    fn name(&self) -> &'static str {
+        "super-resolution"
+    }
+    fn size(&self) -> Option<[usize; 2]> {
+        Some([self.size; 2])
+    }
+    fn target_channels(&self) -> Option<usize> {
+        Some(3)
+    }
+    fn condition_channels(&self) -> usize {
+        3
+    }
+    fn scale(&self) -> usize {
+        self.scale
+    }
+    fn pair(&self, image: &Image, _label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
+        let mut stream = draw.stream(Purpose::Crop);
+        let place = crop::uniform(&mut stream, [image.height, image.width], self.size, self.size);
+        let large = image.with_channels(3).cut(place.left, place.top, place.width, place.height);
+        let side = self.size / self.scale;
+        let small = resize(&large, side, side, Filter::Bicubic, PassOrder::HorizontalFirst);
+        let condition = Planes::from_image(&self.shown(&small)).flipped(draw.flip);
+        Ok(Pair { target: Planes::from_image(&large).flipped(draw.flip), condition: Some(condition) })
+    }
+    fn condition(&self, x: Planes) -> Result<Planes> {
+        match self.low {
+            LowAs::Small => Ok(x),
+            LowAs::Enlarged => Ok(Planes::from_image(&self.shown(&x.to_image()))),
+        }
+    }
+    fn validate(&self) -> Vec<String> {
+        let mut problems = side_problems("size", self.size, self.scale);
+        if !(2..=16).contains(&self.scale) {
+            problems.push(format!("scale must be from 2 to 16, not {}", self.scale));
+        }
+        problems
+    }
+}

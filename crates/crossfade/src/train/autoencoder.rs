@@ -1,0 +1,250 @@
+//! Training an autoencoder against a discriminator (§5).
+use super::log::Log;
+use super::start::start;
+use super::state::Gradients;
+use super::trained::Trained;
+use super::{RunDir, Summary};
+use crate::checkpoint;
+use crate::config::AutoencoderRun;
+use crate::data::loader::{Batch, Loader, LoaderConfig, append_planes};
+use crate::data::{Dataset, write_atomic};
+use crate::engine::{Device, Tensor, from_vec};
+use crate::error::{Error, Result};
+use crate::generate::to_images;
+use crate::latent::{AutoencoderCheckpoint, Latent, pairs};
+use crate::loss::{GeneratorTerms, Perceptual};
+use crate::nn::lpips::Lpips;
+use crate::nn::{Autoencoder, PatchGan};
+use crate::rng::{Purpose, Stream};
+use crate::tensorfile::save_tensors;
+use burn::optim::GradientsParams;
+use crossfade_kernels::AdamW;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Names of the discriminator's weights, as in the reference.
+const DISCRIMINATOR: &str = "loss.discriminator.";
+
+/// What a step has to say.
+#[derive(Clone, Debug, Serialize)]
+pub struct AutoencoderReport {
+    /// Steps done.
+    pub step: u64,
+    /// The autoencoder's loss.
+    pub loss: f64,
+    /// Its terms.
+    pub terms: GeneratorTerms,
+    /// The discriminator's loss, if it plays.
+    pub disc_loss: Option<f64>,
+    /// The learning rate.
+    pub lr: f64,
+    /// Images a second of this step.
+    pub images_per_second: f64,
+}
+
+/// Something that happens in training.
+pub enum Event<'a> {
+    /// To be told once.
+    Note(&'a str),
+    /// A step was done.
+    Step(&'a AutoencoderReport),
+}
+
+/// Both networks and how far they are.
+struct State {
+    step: u64,
+    net: Trained<Autoencoder>,
+    disc: Trained<PatchGan>,
+}
+
+impl State {
+    fn new(config: &AutoencoderRun, device: &Device) -> Self {
+        let (device, loss) = (device.clone().autodiff(), &config.loss);
+        let (channels, seed) = (config.autoencoder.channels, config.seed);
+        Self {
+            step: 0,
+            net: Trained::new(config.autoencoder.init(seed, &device)),
+            disc: Trained::new(PatchGan::new(channels, loss.disc_width, loss.disc_depth, seed, &device)),
+        }
+    }
+
+    fn resume(path: &Path, config: &AutoencoderRun, device: &Device) -> Result<Self> {
+        let checkpoint = AutoencoderCheckpoint::open(path)?;
+        checkpoint.config.must_resume_as(config)?;
+        let (mut tensors, state) = (checkpoint.read()?, Self::new(config, device));
+        let named = |e: Error| Error::file(path, e.to_string());
+        Ok(Self {
+            step: checkpoint.step,
+            net: state.net.restore(&mut tensors, "").map_err(named)?,
+            disc: state.disc.restore(&mut tensors, DISCRIMINATOR).map_err(named)?,
+        })
+    }
+
+    fn save(&self, config: &AutoencoderRun, dir: &RunDir) -> Result<PathBuf> {
+        let path = dir.checkpoints().join(checkpoint::file_name(self.step));
+        let tensors = [self.net.tensors(""), self.disc.tensors(DISCRIMINATOR)].concat();
+        save_tensors(&path, &tensors, &checkpoint::metadata_of(config.to_toml()?, self.step))?;
+        checkpoint::prune(&dir.checkpoints(), config.train.keep)?;
+        Ok(path)
+    }
+
+    /// One step of both networks on a batch.
+    fn step(
+        &mut self,
+        batch: Batch,
+        config: &AutoencoderRun,
+        device: &Device,
+        perceptual: Option<Perceptual>,
+    ) -> Result<(GeneratorTerms, Option<f64>)> {
+        let (loss, at) = (&config.loss, self.step);
+        let plays = at >= loss.disc_start;
+        let noise = posterior_noise(&batch, config, device);
+        let x: Tensor<4> = from_vec(batch.pixels, batch.shape, device);
+        let disc = plays.then_some(&self.disc.net);
+        let generator = loss.generator_step(&self.net.net, disc, x.clone(), noise, perceptual);
+        let terms = generator.terms;
+        let grads = Gradients::new(GradientsParams::from_grads(generator.gradients, &self.net.net), &self.net.net);
+        let judged = plays.then(|| loss.discriminator_step(&self.disc.net, x, generator.x_hat));
+        let disc_loss = judged.as_ref().map(|judged| judged.loss);
+        let finite = terms.total.is_finite() && disc_loss.is_none_or(f64::is_finite) && grads.norm().is_finite();
+        if !finite {
+            let samples = [batch.counters.first(), batch.counters.last()].map(|k| k.copied().unwrap_or(0));
+            return Err(diverged(at, &terms, disc_loss, samples));
+        }
+        let ema = config.optim.ema_schedule().action(at);
+        self.net.update(&grads, hyper(config, at, at + 1, grads.norm()), ema);
+        if let Some(judged) = judged {
+            let net = &self.disc.net;
+            let grads = Gradients::new(GradientsParams::from_grads(judged.gradients, net), net);
+            // The moments of AdamW begin where the discriminator does.
+            let steps = at - loss.disc_start + 1;
+            self.disc.update(&grads, hyper(config, at, steps, grads.norm()), ema);
+            let seen = generator.seen.into_iter().chain(judged.seen);
+            self.disc.net = seen.fold(self.disc.net.clone(), |net, seen| net.observe(&seen));
+        }
+        self.step += 1;
+        Ok((terms, disc_loss))
+    }
+}
+
+/// AdamW in step `at` of the run, which is the `count`-th of these weights.
+fn hyper(config: &AutoencoderRun, at: u64, count: u64, norm: f64) -> AdamW {
+    let optim = &config.optim;
+    AdamW {
+        lr: optim.lr_schedule(config.train.steps).at(at),
+        beta1: optim.beta1,
+        beta2: optim.beta2,
+        adam_eps: optim.adam_eps,
+        weight_decay: optim.weight_decay,
+        step: count,
+        grad_scale: optim.clip().map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0)),
+    }
+}
+
+/// Standard normal numbers of the latents' shape, those of each sample's counter.
+fn posterior_noise(batch: &Batch, config: &AutoencoderRun, device: &Device) -> Tensor<4> {
+    let ([b, _, h, w], f) = (batch.shape, config.autoencoder.factor());
+    let shape = [b, config.autoencoder.latent, h / f, w / f];
+    let size: usize = shape[1..].iter().product();
+    let mut noise = vec![0.0; b * size];
+    for (out, &k) in noise.chunks_mut(size).zip(&batch.counters) {
+        Stream::new(config.seed, k, 0, Purpose::Posterior).fill_normal(out);
+    }
+    from_vec(noise, shape, device)
+}
+
+fn diverged(step: u64, terms: &GeneratorTerms, disc_loss: Option<f64>, [first, last]: [u64; 2]) -> Error {
+    Error::Run(format!(
+        "step {step}: the loss is no number ({terms:?}, discriminator {disc_loss:?}) or its gradients are not finite; \
+         samples {first}..={last} of the run. Lower optim.lr; the last checkpoint is untouched"
+    ))
+}
+
+/// Trains until the last step or until `stop` is set, and leaves a checkpoint either way. With `resume` it goes on from the
+/// newest good checkpoint in `dir`, to the very weights that an uninterrupted run would have.
+pub fn train_autoencoder(
+    config: &AutoencoderRun,
+    dir: &RunDir,
+    device: &Device,
+    resume: bool,
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(Event),
+) -> Result<Summary> {
+    let fresh = || Ok(State::new(config, device));
+    let resumed = |path: &Path| State::resume(path, config, device);
+    let (mut state, passed_over) = start(dir, &config.to_toml()?, resume, fresh, resumed)?;
+    let (plan, net) = (&config.train, &config.autoencoder);
+    let set: Arc<dyn Dataset> = Arc::from(config.data.open(net.resolution, net.channels)?);
+    let loading = LoaderConfig {
+        batch: plan.batch,
+        seed: config.seed,
+        flip: plan.flip,
+        threads: plan.loader_threads,
+        cache: true,
+    };
+    let mut loader = Loader::start(Arc::clone(&set), loading, state.step * plan.batch as u64)?;
+    let mut log = Log::open(&dir.log(), state.step)?;
+    let mut saved = None;
+    let lpips = perceptual(config, device, report)?;
+    let distance = lpips.as_ref().map(|lpips| |a, b| lpips.forward(a, b).unsqueeze_dim(1));
+    while state.step < plan.steps && !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        let lr = config.optim.lr_schedule(plan.steps).at(state.step);
+        let (terms, disc_loss) =
+            state.step(loader.next_batch()?, config, device, distance.as_ref().map(|d| d as Perceptual))?;
+        let images_per_second = plan.batch as f64 / began.elapsed().as_secs_f64();
+        let done = AutoencoderReport { step: state.step, loss: terms.total, terms, disc_loss, lr, images_per_second };
+        report(Event::Step(&done));
+        let due = |every: u64| every > 0 && state.step.is_multiple_of(every);
+        if due(plan.log_every) || state.step == plan.steps {
+            log.write(&done)?;
+        }
+        if due(plan.sample_every) {
+            sheet(&state, config, &*set, dir, device)?;
+        }
+        if due(plan.checkpoint_every) {
+            saved = Some(state.save(config, dir)?);
+        }
+    }
+    let last = dir.checkpoints().join(checkpoint::file_name(state.step));
+    let checkpoint = match saved {
+        Some(path) if path == last => path,
+        _ => state.save(config, dir)?,
+    };
+    Ok(Summary { step: state.step, stopped: state.step < plan.steps, checkpoint, passed_over })
+}
+
+/// The perceptual distance; a note if it is wanted and its weights are not there.
+fn perceptual(config: &AutoencoderRun, device: &Device, report: &mut dyn FnMut(Event)) -> Result<Option<Lpips>> {
+    let loss = &config.loss;
+    match &loss.perceptual_weights {
+        _ if loss.perceptual == 0.0 => Ok(None),
+        Some(path) => Lpips::load(path, loss.perceptual_net, device).map(Some),
+        None => {
+            report(Event::Note(
+                "training without the perceptual term: loss.perceptual_weights names no file with LPIPS weights \
+                 (loss.perceptual = 0 silences this)",
+            ));
+            Ok(None)
+        }
+    }
+}
+
+/// The first images of the set above what the averaged weights make of them.
+fn sheet(state: &State, config: &AutoencoderRun, set: &dyn Dataset, dir: &RunDir, device: &Device) -> Result<()> {
+    let net = state.net.averaged(config.autoencoder.init(0, &device.clone().without_autodiff()))?;
+    let latent = Latent::new(config.autoencoder.clone(), net, 1.0, device);
+    let originals = (0..set.len().min(8)).map(|i| set.get(i)).collect::<Result<Vec<_>>>()?;
+    let mut planes = vec![];
+    originals.iter().for_each(|image| append_planes(image, false, &mut planes));
+    let (c, side) = (config.autoencoder.channels, config.autoencoder.resolution);
+    let x = from_vec(planes, [originals.len(), c, side, side], device);
+    let back = to_images(latent.decode(latent.encode_mode(x)));
+    let folder = dir.samples();
+    std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+    let sheet = pairs(&originals, &back);
+    write_atomic(folder.join(format!("step-{:08}.png", state.step)), &sheet.encode_png(&[])?)
+}

@@ -1,0 +1,40 @@
+//! How a run begins: in a new directory, or where it stopped.
+use super::RunDir;
+use crate::checkpoint;
+use crate::data::write_atomic;
+use crate::error::{Error, Result};
+use std::path::Path;
+
+/// A fresh state, or that of the newest checkpoint that can be read; also what had to be passed over.
+pub fn start<S>(
+    dir: &RunDir,
+    config: &str,
+    resume: bool,
+    fresh: impl FnOnce() -> Result<S>,
+    resumed: impl Fn(&Path) -> Result<S>,
+) -> Result<(S, Vec<String>)> {
+    let checkpoints = dir.checkpoints();
+    let found = checkpoint::list(&checkpoints)?;
+    if let (false, Some((step, _))) = (resume, found.last()) {
+        return Err(Error::request(format!(
+            "{} already holds a run with {step} steps; go on with --resume or choose another directory",
+            dir.0.display()
+        )));
+    }
+    let mut passed_over = vec![];
+    for (_, path) in found.iter().rev() {
+        match resumed(path) {
+            Ok(state) => return Ok((state, passed_over)),
+            Err(e @ (Error::Request(_) | Error::Config(_))) => return Err(e),
+            Err(e) => passed_over.push(e.to_string()),
+        }
+    }
+    if !passed_over.is_empty() {
+        let all = passed_over.join("\n");
+        return Err(Error::Run(format!("no checkpoint in {} can be read:\n{all}", checkpoints.display())));
+    }
+    let state = fresh()?;
+    std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
+    write_atomic(dir.config(), config.as_bytes())?;
+    Ok((state, passed_over))
+}
