@@ -1,11 +1,9 @@
 //! Every baseline process and sampler against exact denoisers: orders of convergence, and the right distribution.
 #![allow(clippy::unwrap_used)]
-use crossfade::lab::{CldOracle, Mixture, PathOracle, Points, median, normals, sliced_w2};
+use crossfade::lab::{Mixture, PathOracle, Points, median, normals, sliced_w2};
 use crossfade::math::Field;
-use crossfade::math::cld::Cld;
 use crossfade::math::path::{Path, PathFn, PathGrid};
 use crossfade::sample::Hooks;
-use crossfade::sample::cld::CldSampler;
 use crossfade::sample::path::{PathProblem, PathSampler};
 
 const DIM: usize = 4;
@@ -24,6 +22,8 @@ fn solve(mixture: &Mixture, path: Path, sampler: PathSampler, grid: PathGrid, n:
 fn grid(path: Path, sampler: PathSampler) -> PathGrid {
     match sampler {
         PathSampler::EulerMaruyama | PathSampler::ReverseDiffusion | PathSampler::ProbabilityFlow => PathGrid::UniformT,
+        // The chain knows a thousand times only.
+        _ if matches!(path, Path::Ddpm(_)) => PathGrid::UniformT,
         _ if matches!(path, Path::Edm(_) | Path::Ve(_)) => PathGrid::Karras,
         PathSampler::KappaMaruyama => PathGrid::Karras,
         _ => PathGrid::LogSnr,
@@ -91,23 +91,4 @@ fn deterministic_samplers_reach_their_order() {
     }
     assert!(!failed, "{report}");
     println!("{report}");
-}
-
-/// Both samplers of critically damped Langevin diffusion bring the mixture back, the splitting with fewer steps.
-#[test]
-fn critically_damped_diffusion_reaches_the_data() {
-    let (mixture, count, cld) = (Mixture::random(DIM, 3, 0.25, 1.0, 0), 400, Cld::default());
-    let data = mixture.sample(count, 1);
-    let floor = sliced_w2(&data, &mixture.sample(count, 2));
-    let oracle = CldOracle { mixture, cld };
-    let distance = |sampler: CldSampler, n: usize| {
-        let times: Vec<f64> = (0..=n).map(|i| (1.0 - i as f64 / n as f64).powi(2)).collect();
-        let start = (normals(DIM, count, 0, 0), normals(DIM, count, 3, 0));
-        let mut hooks = Hooks { noise: &mut |step| normals(DIM, count, 7, 1 + step as u64), observe: &mut |_| () };
-        let out = sampler.run(&oracle, &cld, &times, start, &mut hooks).unwrap();
-        sliced_w2(&out.x0, &data)
-    };
-    let all: Vec<_> = CldSampler::ALL.map(|s| (s.name(), [20, 50, 500].map(|n| distance(s, n)))).into();
-    assert!(all.iter().all(|(_, d)| d[2] < floor + 0.06 && d[2] < d[0]), "{all:?}, floor {floor}");
-    assert!(all[1].1[1] < all[0].1[1], "splitting beats Euler at 50 steps: {all:?}");
 }

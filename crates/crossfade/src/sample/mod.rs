@@ -5,7 +5,6 @@
 //! higher order adds: hence any attenuation, any noise scale, any number of steps from 1 up.
 mod ab2;
 mod alg2;
-pub mod cld;
 mod data2m;
 mod ddim;
 mod ddpm;
