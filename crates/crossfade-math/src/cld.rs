@@ -81,7 +81,7 @@ impl Cld {
         (1.0, self.mass().sqrt())
     }
 
-    /// e^{A B}: how the mean of u moves while ∫β = B. The double eigenvalue of A is −ω, ω = 1/√M·… = 2/Γ.
+    /// e^{A B}: how the mean of u moves while ∫β = B. The double eigenvalue of A is −ω with ω = 1/√M = 2/Γ.
     pub fn transition(&self, integral: f64) -> Mat2 {
         // A = [[0, 1/M], [−1, −Γ/M]]; with ω = 1/√M, e^{AB} = e^{−ωB}(I + (A + ωI) B).
         let omega = self.inverse_mass.sqrt();
@@ -172,7 +172,8 @@ mod tests {
             let g = 1.0 / cld.damping();
             let decay = (-2.0 * b * g).exp();
             let m = cld.transition(b);
-            let expected = [[decay * (2.0 * b * g + 1.0), decay * 4.0 * b * g * g], [-decay * b, decay * (1.0 - 2.0 * b * g)]];
+            let expected =
+                [[decay * (2.0 * b * g + 1.0), decay * 4.0 * b * g * g], [-decay * b, decay * (1.0 - 2.0 * b * g)]];
             for (ours, truth) in m.iter().flatten().zip(expected.iter().flatten()) {
                 assert!((ours - truth).abs() < 1e-12, "{m:?} {expected:?}");
             }

@@ -55,7 +55,6 @@ fn every_sampler_reaches_the_data_of_every_process() {
             assert!(w2 < floor + 0.06, "{report}");
         }
     }
-    println!("{report}");
 }
 
 /// Orders of convergence of the deterministic samplers on their grids.
@@ -90,5 +89,4 @@ fn deterministic_samplers_reach_their_order() {
         }
     }
     assert!(!failed, "{report}");
-    println!("{report}");
 }

@@ -4,8 +4,8 @@ use crate::error::Result;
 use crossfade_math::Field;
 use crossfade_math::path::PathFn;
 
-/// x_s = α_s x̂_0 + √(σ_s² − d²) eps + d z, d = η (σ_s/σ_t) √(1 − α_t²σ_s²/(α_s²σ_t²))·…: d² = η² σ_s² G²/σ_t² with
-/// G² = σ_t² − (α_t/α_s)² σ_s², the variance of the step from s up to t.
+/// x_s = α_s x̂_0 + √(σ_s² − d²) eps + d z with d = η σ_s G/σ_t, G² = σ_t² − (α_t/α_s)² σ_s² the variance of the step
+/// from s up to t.
 pub fn ddim<F: Field>(p: &PathProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>, eta: f64) -> Result<F> {
     for (n, t, s) in steps(times) {
         let pair = observe(p, hooks, n, &x, t)?;
