@@ -4,7 +4,7 @@ use crossfade::checkpoint::{self, Checkpoint, Weights};
 use crossfade::config::{RunConfig, SampleConfig};
 use crossfade::engine::Device;
 use crossfade::generate::{Job, Shard, Start, reproduce, run, sample_batch, to_images};
-use crossfade::math::{Attenuation, Weighting};
+use crossfade::math::{Attenuation, Precond, Weighting};
 use crossfade::nn::{Decoders, UNetConfig};
 use crossfade::sample::Sampler;
 use crossfade::train::{RunDir, StepReport, loss_curve, train};
@@ -269,4 +269,18 @@ fn an_unwritable_directory_is_an_error_and_nothing_is_left() {
         train(&config, &run_dir, &Device::flex(), false, &stop, &mut |_| ()).err().unwrap().to_string()
     };
     assert!(error.contains("/proc/crossfade-cannot-write-here"), "{error}");
+}
+
+/// Targets of the adaptive weighting would be wrong under the older scalings: refused, with nothing left behind.
+#[test]
+fn a_weighting_that_does_not_fit_the_scalings_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for precond in [Precond::OlderRelease, Precond::Conditional, Precond::DiffusionEdge] {
+        let mut config = RunConfig { precond, ..small() };
+        config.loss.weighting = Weighting::Adaptive;
+        let run = RunDir(dir.path().join("run"));
+        let refused = train(&config, &run, &Device::flex(), false, &AtomicBool::new(false), &mut |_| ());
+        assert!(refused.err().unwrap().to_string().contains("loss.weighting"), "{precond:?}");
+        assert!(!run.0.exists(), "{precond:?}");
+    }
 }

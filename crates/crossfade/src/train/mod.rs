@@ -23,6 +23,7 @@ use crate::latent::{Batches, Latent, image_size};
 use crate::nn::condition::Statistics;
 use crate::nn::{CondUNet, DropoutKey, UNet};
 use burn::optim::GradientsParams;
+use crossfade_math::{Precond, Weighting};
 use learner::loss as loss_of;
 use log::Log;
 use sheet::Sheet;
@@ -91,10 +92,24 @@ pub fn train(
     stop: &AtomicBool,
     report: &mut dyn FnMut(&StepReport),
 ) -> Result<Summary> {
+    check_weighting(config)?;
     match config.condition {
         None => fit::<UNet>(config, dir, device, resume, stop, report),
         Some(_) => fit::<CondUNet>(config, dir, device, resume, stop, report),
     }
+}
+
+/// The raw targets of the adaptive weighting use c_out² = 1 − c_skip σ_t (§4.1), which the older scalings do not have. Only
+/// training needs them: such networks can still be sampled.
+fn check_weighting(config: &RunConfig) -> Result<()> {
+    let older = matches!(config.precond, Precond::OlderRelease | Precond::Conditional | Precond::DiffusionEdge);
+    if older && config.loss.weighting == Weighting::Adaptive && config.baseline.is_none() {
+        return Err(Error::request(
+            "loss.weighting = \"adaptive\" does not fit this precond.kind; use precond.kind = \"optimal\", or another \
+             weighting such as \"reference\"",
+        ));
+    }
+    Ok(())
 }
 
 fn fit<N: Learner + Sheet>(
