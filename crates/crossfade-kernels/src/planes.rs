@@ -29,6 +29,20 @@ impl LineMap {
         self.starts.len() - 1
     }
 
+    /// Numbers of an input line.
+    pub fn from(&self) -> usize {
+        self.from
+    }
+
+    /// The whole matrix, `[to, from]`.
+    pub fn dense(&self) -> Vec<f32> {
+        let mut matrix = vec![0.0; self.to() * self.from];
+        for (i, row) in matrix.chunks_exact_mut(self.from.max(1)).enumerate() {
+            self.entries(i).iter().for_each(|&(j, weight)| row[j] += weight);
+        }
+        matrix
+    }
+
     fn entries(&self, output: usize) -> &[(usize, f32)] {
         &self.entries[self.starts[output]..self.starts[output + 1]]
     }
@@ -95,15 +109,6 @@ mod tests {
     use super::*;
     use crate::testing::{assert_close, numbers};
 
-    fn dense(map: &LineMap) -> Vec<Vec<f64>> {
-        let row = |i| {
-            let mut row = vec![0.0; map.from];
-            map.entries(i).iter().for_each(|&(j, w)| row[j] += f64::from(w));
-            row
-        };
-        (0..map.to()).map(row).collect()
-    }
-
     #[test]
     fn planes_are_multiplied_from_both_sides() {
         let some = |from: usize, to: usize| {
@@ -115,14 +120,14 @@ mod tests {
                 (rows.clone(), columns.clone(), x),
                 (rows.transposed(), columns.transposed(), numbers(2, 6 * to_h * to_w)),
             ] {
-                let (left, right) = (dense(&rows), dense(&columns));
+                let (left, right) = (rows.dense(), columns.dense());
                 let mut exact = vec![];
                 for plane in x.chunks_exact(rows.from * columns.from) {
-                    for left in &left {
-                        for right in &right {
+                    for left in left.chunks_exact(rows.from) {
+                        for right in right.chunks_exact(columns.from) {
                             let products = left.iter().enumerate().flat_map(|(i, l)| {
                                 let row = &plane[i * columns.from..];
-                                right.iter().zip(row).map(move |(r, x)| l * r * f64::from(*x))
+                                right.iter().zip(row).map(move |(r, x)| f64::from(*l) * f64::from(*r) * f64::from(*x))
                             });
                             exact.push(products.sum::<f64>());
                         }
