@@ -182,10 +182,14 @@ impl Application<'_> {
 
     /// The model's outputs, with the mirrored ones' mean if asked.
     fn make(&self, picture: u64, parts: Vec<Part>) -> Result<Vec<Vec<f32>>> {
-        let mut outputs = self.model.make(picture, &parts)?;
+        let made = |parts: &[Part]| -> Result<Vec<Planes>> {
+            let outputs = self.model.make(picture, parts)?.into_iter().zip(parts);
+            Ok(outputs.map(|(output, part)| self.task.task().output(output, &part.condition)).collect())
+        };
+        let mut outputs = made(&parts)?;
         if self.options.flip_test {
             let flip = |part: Part| Part { condition: part.condition.flipped(true), ..part };
-            let mirrored = self.model.make(picture, &parts.into_iter().map(flip).collect::<Vec<_>>())?;
+            let mirrored = made(&parts.into_iter().map(flip).collect::<Vec<_>>())?;
             for (output, back) in outputs.iter_mut().zip(mirrored) {
                 let back = back.flipped(true);
                 output.values.iter_mut().zip(back.values).for_each(|(a, b)| *a = (*a + b) / 2.0);
