@@ -66,7 +66,7 @@ impl Kernel for Moments<'_> {
 /// # Shapes
 /// `x`, `out` `[n, c, positions]`, `affine` `[c]` of scale and shift.
 pub fn apply(x: &[f32], affine: &[[f32; 2]], positions: usize, out: &mut [f32]) {
-    assert!(x.len() == out.len() && x.len() % (affine.len() * positions).max(1) == 0);
+    assert!(x.len() == out.len() && x.len().is_multiple_of((affine.len() * positions).max(1)));
     let level = Level::best();
     let planes = out.par_chunks_mut(positions).zip(x.par_chunks(positions)).enumerate();
     planes.for_each(|(i, (out, x))| level.run(Apply { x, affine: affine[i % affine.len()], out }));
