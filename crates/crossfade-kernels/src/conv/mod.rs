@@ -239,7 +239,8 @@ impl Prepared {
         let Method { isa, algorithm } = Method::choose(shape);
         let filters = match algorithm {
             Algorithm::Winograd => {
-                Filters::Winograd(winograd::Filters::new(isa, Kernels::forward(weight, shape)).keep())
+                let threads = rayon::current_num_threads();
+                Filters::Winograd(winograd::Filters::new(isa, Kernels::forward(weight, shape), threads).keep())
             }
             Algorithm::Direct if spread::pays(isa, shape) => {
                 Filters::Spread(spread::filters(isa, weight, shape).keep())

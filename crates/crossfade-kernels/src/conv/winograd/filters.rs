@@ -2,7 +2,7 @@
 use super::transform::{Filter, POINTS};
 use crate::conv::ConvShape;
 use crate::conv::layout::Gather;
-use crate::gemm::{Panel, panels};
+use crate::gemm::{Panel, shared_panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
 use rayon::prelude::*;
@@ -89,18 +89,20 @@ impl<'a> Kernels<'a> {
 pub(crate) struct Filters {
     u: Workspace,
     k_len: usize,
+    pub(super) panels: Vec<Panel>,
 }
 
 impl Filters {
-    /// Transforms all kernels.
-    pub(crate) fn new(isa: Isa, kernels: Kernels) -> Self {
+    /// Transforms all kernels, in panels that `threads` can share.
+    pub(crate) fn new(isa: Isa, kernels: Kernels, threads: usize) -> Self {
         let (l, k_len) = (isa.lanes(), kernels.k_len);
         let vectors = kernels.columns.div_ceil(l);
         let mut u = Workspace::take(POINTS * vectors * l * k_len);
         let to = Shared::new(&mut u);
         let groups = k_len.div_ceil(KERNELS);
+        let panels: Vec<Panel> = shared_panels(isa, kernels.columns, threads).collect();
         let all: Vec<(Panel, usize)> =
-            panels(isa, kernels.columns).flat_map(|panel| (0..panel.count).map(move |v| (panel, v))).collect();
+            panels.iter().flat_map(|&panel| (0..panel.count).map(move |v| (panel, v))).collect();
         (0..vectors * groups).into_par_iter().with_min_len(4).for_each(|task| {
             let ((panel, v), k) = (all[task / groups], task % groups * KERNELS);
             let (count, width) = (KERNELS.min(k_len - k), panel.count * l);
@@ -111,7 +113,7 @@ impl Filters {
                 kernels.transform(isa, (panel.start + v) * l, k, count, dst, [k_len * width, width]);
             }
         });
-        Self { u, k_len }
+        Self { u, k_len, panels }
     }
 
     /// The same in memory of their own, for keeping.

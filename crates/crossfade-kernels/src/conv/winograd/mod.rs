@@ -12,7 +12,7 @@ pub(crate) use gradient::backward_weight;
 
 use super::ConvShape;
 use super::layout::{Gather, Scatter};
-use crate::gemm::{Onto, Panel, RowProduct, panels, shared_panels};
+use crate::gemm::{Onto, Panel, RowProduct, shared_panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
 use rayon::prelude::*;
@@ -186,8 +186,8 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], weights: Weights, bias: Option<&[f32
     };
     let few = total <= FEW || blocks < 2 * rayon::current_num_threads();
     match weights {
-        Weights::Raw(kernels) if few => unsafe { task.few_tiles(kernels, total, out) },
-        Weights::Raw(kernels) => each_block(&Filters::new(isa, kernels)),
+        weights if few => unsafe { task.few_tiles(weights, total, out) },
+        Weights::Raw(kernels) => each_block(&Filters::new(isa, kernels, 1)),
         Weights::Ready(filters) => each_block(filters),
     }
 }
@@ -214,7 +214,7 @@ impl Task<'_> {
             // SAFETY: `v` holds these tiles of every point, and belongs to this task.
             unsafe { self.x.transform(self.isa, run, &mut strip, v.as_mut_ptr(), point_stride) };
         }
-        for panel in panels(self.isa, self.s.co) {
+        for &panel in &filters.panels {
             let block = Block { isa: self.isa, panel, count: end - first, point_stride };
             let mut m = Workspace::take(POINTS * block.count * block.width());
             block.multiply(&v, filters.panel(panel, self.isa.lanes()), self.s.ci, &mut m, Onto::Nothing);
@@ -225,12 +225,12 @@ impl Task<'_> {
         }
     }
 
-    /// All tiles at once, shared by channels. Every weight is used for few tiles only, so it is transformed right
-    /// before and never leaves the cache: transformed weights take four times the memory, and as long to read.
+    /// All tiles at once, shared by channels. Every weight is used for few tiles only, so if it is not ready it is
+    /// transformed right before and never leaves the cache.
     ///
     /// # Safety
     /// `out` is valid for writes of all planes of the output, and no other thread touches it.
-    unsafe fn few_tiles(&self, kernels: Kernels, total: usize, out: Shared) {
+    unsafe fn few_tiles(&self, weights: Weights, total: usize, out: Shared) {
         let (isa, l) = (self.isa, self.isa.lanes());
         let point_stride = total * tile_stride(self.s.ci);
         let mut v = Workspace::take(POINTS * point_stride);
@@ -242,15 +242,18 @@ impl Task<'_> {
                 unsafe { self.x.transform_vector(isa, run, vector * l, &mut strip, to.get(), point_stride) };
             }
         });
-        let panels: Vec<Panel> = shared_panels(isa, self.s.co, rayon::current_num_threads()).collect();
+        let panels: Vec<Panel> = match weights {
+            Weights::Raw(_) => shared_panels(isa, self.s.co, rayon::current_num_threads()).collect(),
+            Weights::Ready(filters) => filters.panels.clone(),
+        };
         panels.into_par_iter().with_max_len(1).for_each(|panel| {
             let block = Block { isa, panel, count: total, point_stride };
             let mut m = Workspace::take(POINTS * total * block.width());
-            let mut u = Workspace::take(POINTS * DEPTH * block.width());
-            for k in (0..kernels.k_len()).step_by(DEPTH) {
-                let depth = DEPTH.min(kernels.k_len() - k);
-                kernels.transform_panel(isa, panel, k, depth, &mut u);
-                block.multiply(&v[k..], &u, depth, &mut m, if k == 0 { Onto::Nothing } else { Onto::Chain });
+            match weights {
+                Weights::Raw(kernels) => block.multiply_raw(&v, kernels, &mut m),
+                Weights::Ready(filters) => {
+                    block.multiply(&v, filters.panel(panel, l), self.s.ci, &mut m, Onto::Nothing);
+                }
             }
             let mut strip = Workspace::take(strip_len(isa));
             for run in self.tiles.runs(0, total) {
@@ -294,6 +297,16 @@ impl Block {
             };
             // SAFETY: the slices have the lengths the product needs; `m` is borrowed mutably.
             unsafe { self.isa.run(product) };
+        }
+    }
+
+    /// [`Self::multiply`] with weights that are transformed a few input channels at a time.
+    fn multiply_raw(&self, v: &[f32], kernels: Kernels, m: &mut [f32]) {
+        let mut u = Workspace::take(POINTS * DEPTH * self.width());
+        for k in (0..kernels.k_len()).step_by(DEPTH) {
+            let depth = DEPTH.min(kernels.k_len() - k);
+            kernels.transform_panel(self.isa, self.panel, k, depth, &mut u);
+            self.multiply(&v[k..], &u, depth, m, if k == 0 { Onto::Nothing } else { Onto::Chain });
         }
     }
 
