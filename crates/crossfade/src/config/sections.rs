@@ -85,6 +85,8 @@ pub struct TrainConfig {
     pub flip: bool,
     /// Probability of each transformation of the augmentation pipe; 0 for none.
     pub augment: f64,
+    /// Less memory for more time: what is cheap to compute is not kept for the backward pass. Changes no bit.
+    pub recompute: bool,
     /// Threads that read and prepare images.
     pub loader_threads: usize,
     /// Steps between lines of the log.
@@ -105,6 +107,7 @@ impl Default for TrainConfig {
             accumulate: 1,
             flip: true,
             augment: 0.0,
+            recompute: false,
             loader_threads: 2,
             log_every: 10,
             sample_every: 0,
@@ -117,8 +120,8 @@ impl Default for TrainConfig {
 impl TrainConfig {
     /// With the defaults for what the weights do not depend on: how often things are written, and by how many threads.
     pub(super) fn without_habits(&self) -> Self {
-        let Self { log_every, sample_every, checkpoint_every, keep, loader_threads, .. } = Self::default();
-        Self { log_every, sample_every, checkpoint_every, keep, loader_threads, ..self.clone() }
+        let Self { log_every, sample_every, checkpoint_every, keep, recompute, loader_threads, .. } = Self::default();
+        Self { log_every, sample_every, checkpoint_every, keep, recompute, loader_threads, ..self.clone() }
     }
 }
 

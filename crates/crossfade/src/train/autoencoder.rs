@@ -8,7 +8,7 @@ use crate::checkpoint;
 use crate::config::AutoencoderRun;
 use crate::data::loader::{Batch, Loader, LoaderConfig, append_planes};
 use crate::data::{Dataset, write_atomic};
-use crate::engine::{Device, Tensor, from_vec};
+use crate::engine::{Device, Tensor, from_vec, recording};
 use crate::error::{Error, Result};
 use crate::generate::to_images;
 use crate::latent::{AutoencoderCheckpoint, Latent, pairs};
@@ -62,7 +62,7 @@ struct State {
 
 impl State {
     fn new(config: &AutoencoderRun, device: &Device) -> Self {
-        let (device, loss) = (device.clone().autodiff(), &config.loss);
+        let (device, loss) = (recording(device, config.train.recompute), &config.loss);
         let (channels, seed) = (config.autoencoder.channels, config.seed);
         Self {
             step: 0,

@@ -17,7 +17,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
 use crate::data::loader::{Loader, LoaderConfig};
 use crate::data::{Dataset, write_atomic};
-use crate::engine::{Device, from_vec};
+use crate::engine::{Device, from_vec, recording};
 use crate::error::{Error, Result};
 use crate::latent::{Batches, Latent, image_size};
 use crate::nn::condition::Statistics;
@@ -200,7 +200,7 @@ fn start<N: Learner>(
     resume: bool,
 ) -> Result<(TrainState<N>, Vec<String>)> {
     let fresh = || {
-        let mut state = TrainState::with(N::begun(config, &device.clone().autodiff())?, config);
+        let mut state = TrainState::with(N::begun(config, &recording(device, config.train.recompute))?, config);
         if let Some(latent) = &config.latent {
             let latent = Latent::open(latent, device)?;
             latent.must_fit(config.channels())?;
@@ -211,7 +211,7 @@ fn start<N: Learner>(
     let resumed = |path: &Path| {
         let checkpoint = Checkpoint::open(path)?;
         checkpoint.config.must_resume_as(config)?;
-        TrainState::resume(&checkpoint, device)
+        TrainState::resume(&checkpoint, config.train.recompute, device)
     };
     start::start(dir, &config.to_toml()?, resume, fresh, resumed)
 }

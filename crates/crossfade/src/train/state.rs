@@ -2,7 +2,7 @@
 use super::learner::{Learner, denoiser};
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
-use crate::engine::{Device, Tensor, from_vec, to_host};
+use crate::engine::{Device, Tensor, from_vec, recording, to_host};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::nn::weights::{apply, collect};
@@ -66,7 +66,7 @@ impl Gradients {
 impl<N: Learner> TrainState<N> {
     /// Step 0.
     pub fn new(config: &RunConfig, device: &Device) -> Self {
-        Self::with(N::fresh(config, &device.clone().autodiff()), config)
+        Self::with(N::fresh(config, &recording(device, config.train.recompute)), config)
     }
 
     /// Step 0 of a given network.
@@ -87,9 +87,11 @@ impl<N: Learner> TrainState<N> {
     }
 
     /// The state that a checkpoint holds. Its own configuration says what the network is.
-    pub fn resume(checkpoint: &Checkpoint, device: &Device) -> Result<Self> {
+    pub fn resume(checkpoint: &Checkpoint, recompute: bool, device: &Device) -> Result<Self> {
         let mut tensors = checkpoint.read()?;
-        let mut state = Self::new(&checkpoint.config, device);
+        let mut config = checkpoint.config.clone();
+        config.train.recompute = recompute;
+        let mut state = Self::new(&config, device);
         let mut take = |prefix: &str| -> Result<TensorMap> {
             let wanted = state.names.iter().map(|(name, shape)| {
                 let found = tensors.remove(&format!("{prefix}{name}")).filter(|(s, _)| s == shape);
