@@ -129,6 +129,10 @@ impl Cld {
         Input { scale: 1.0, noise: 999.0 * t }
     }
 
+    pub(crate) fn options(&self) -> Vec<(&'static str, f64)> {
+        vec![("inverse_mass", self.inverse_mass), ("beta", self.beta), ("gamma", self.gamma)]
+    }
+
     /// Uniform, but for what the covariance cannot be inverted at.
     pub fn training_time(&self, uniform: f64) -> f64 {
         1e-5 + (1.0 - 1e-5) * uniform

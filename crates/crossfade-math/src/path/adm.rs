@@ -1,11 +1,8 @@
 //! Constant attenuation is such a process too: α_t = 1 − t, σ_t = √t or t (§1.2, §10.1).
-use super::{Input, Path, PathFn, Target};
+use super::{Input, PathFn, Target};
 use crate::{GridKind, NoiseScale};
 
 impl PathFn for NoiseScale {
-    fn path(self) -> Path {
-        Path::Adm(self)
-    }
     fn alpha(&self, t: f64) -> f64 {
         1.0 - t
     }

@@ -1,5 +1,5 @@
 //! DDPM: a discrete chain of 1000 steps (§9). Time i/1000 is after step i.
-use super::{Input, Path, PathFn, Target};
+use super::{Input, PathFn, Target};
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
@@ -60,9 +60,6 @@ impl Ddpm {
 }
 
 impl PathFn for Ddpm {
-    fn path(self) -> Path {
-        Path::Ddpm(self)
-    }
     fn alpha(&self, t: f64) -> f64 {
         (0.5 * self.log_alpha_bar(t).0).exp()
     }

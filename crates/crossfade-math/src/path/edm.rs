@@ -1,5 +1,5 @@
 //! EDM: σ itself is the time, D = c_skip x + c_out F (§9).
-use super::{Input, Path, PathFn, Target};
+use super::{Input, PathFn, Target};
 use crate::GridKind;
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +26,6 @@ impl Default for Edm {
 }
 
 impl PathFn for Edm {
-    fn path(self) -> Path {
-        Path::Edm(self)
-    }
     fn alpha(&self, _t: f64) -> f64 {
         1.0
     }
@@ -60,5 +57,13 @@ impl PathFn for Edm {
     }
     fn grid(&self) -> GridKind {
         GridKind::Karras { rho: 7.0 }
+    }
+    fn options(&self) -> Vec<(&'static str, f64)> {
+        vec![
+            ("sigma_min", self.sigma_min),
+            ("sigma_max", self.sigma_max),
+            ("sigma_data", self.sigma_data),
+            ("log_std", self.log_std),
+        ]
     }
 }

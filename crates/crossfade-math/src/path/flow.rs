@@ -1,5 +1,5 @@
 //! Rectified flow: a straight line from data to noise, v = eps − x_0 (§9).
-use super::{Input, Path, PathFn, Target};
+use super::{Input, PathFn, Target};
 use serde::{Deserialize, Serialize};
 
 /// x_t = (1−t) x_0 + t eps.
@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct Flow {}
 
 impl PathFn for Flow {
-    fn path(self) -> Path {
-        Path::Flow(self)
-    }
     fn alpha(&self, t: f64) -> f64 {
         1.0 - t
     }

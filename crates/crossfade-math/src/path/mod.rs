@@ -13,19 +13,14 @@ mod vp;
 pub use ddpm::{BetaSchedule, Ddpm};
 pub use edm::Edm;
 pub use flow::Flow;
-pub use registry::{Baseline, Output};
+pub use registry::{Baseline, Output, Path};
 pub use ve::Ve;
 pub use vp::Vp;
 
-use crate::{Coef, Field, GridKind, NoiseScale};
+use crate::{Coef, Field, GridKind};
 
 /// What defines a process. Times run from 1 (noise) to 0 (data).
 pub trait PathFn {
-    /// The process with these options.
-    fn path(self) -> Path
-    where
-        Self: Sized;
-
     /// α_t, the share of the picture.
     fn alpha(&self, t: f64) -> f64;
 
@@ -54,6 +49,11 @@ pub trait PathFn {
     /// The times that its paper uses.
     fn grid(&self) -> GridKind {
         GridKind::UniformT
+    }
+
+    /// Its options that must be positive; one that ends in `_min` must be below the one after it.
+    fn options(&self) -> Vec<(&'static str, f64)> {
+        vec![]
     }
 
     /// The length between two times where the network knows only some.
@@ -94,60 +94,7 @@ pub struct Pair<F> {
     pub eps: F,
 }
 
-/// The laws of these processes; what a run can be trained for is a [`Baseline`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Path {
-    /// DDPM: 1000 discrete times, variance preserving.
-    Ddpm(Ddpm),
-    /// Score-SDE, variance preserving.
-    Vp(Vp),
-    /// Score-SDE, variance exploding.
-    Ve(Ve),
-    /// EDM: α = 1, preconditioned.
-    Edm(Edm),
-    /// Rectified flow: x_t = (1−t) x_0 + t eps, velocity prediction.
-    Flow(Flow),
-    /// Constant attenuation as such a process, for the samplers that know only (α_t, σ_t).
-    Adm(NoiseScale),
-}
-
 impl Path {
-    /// Every process with its published constants.
-    pub fn all() -> [Self; 7] {
-        [
-            Self::Ddpm(Ddpm::default()),
-            Self::Vp(Vp::default()),
-            Self::Ve(Ve::default()),
-            Self::Edm(Edm::default()),
-            Self::Flow(Flow {}),
-            Self::Adm(NoiseScale::Sqrt),
-            Self::Adm(NoiseScale::Linear),
-        ]
-    }
-
-    /// The name used in tables.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Ddpm(_) => "ddpm",
-            Self::Vp(_) => "vp",
-            Self::Ve(_) => "ve",
-            Self::Edm(_) => "edm",
-            Self::Flow(_) => "flow",
-            Self::Adm(_) => "adm",
-        }
-    }
-
-    fn process(&self) -> &dyn PathFn {
-        match self {
-            Self::Ddpm(p) => p,
-            Self::Vp(p) => p,
-            Self::Ve(p) => p,
-            Self::Edm(p) => p,
-            Self::Flow(p) => p,
-            Self::Adm(noise) => noise,
-        }
-    }
-
     /// Forward marginal x_t = α_t x_0 + σ_t eps.
     pub fn x_t<F: Field>(&self, x0: &F, eps: &F, t: &Coef) -> F {
         F::lincomb(&[(t.map(|t| self.alpha(t)), x0), (t.map(|t| self.sigma(t)), eps)])
@@ -198,9 +145,6 @@ impl Path {
 }
 
 impl PathFn for Path {
-    fn path(self) -> Path {
-        self
-    }
     fn alpha(&self, t: f64) -> f64 {
         if t == 0.0 { 1.0 } else { self.process().alpha(t) }
     }

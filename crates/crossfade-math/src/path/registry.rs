@@ -1,7 +1,7 @@
 //! The registered processes: one file and one line each.
-use super::{Ddpm, Edm, Flow, Input, Path, PathFn, Ve, Vp};
-use crate::GridKind;
+use super::{Ddpm, Edm, Flow, Input, PathFn, Ve, Vp};
 use crate::cld::Cld;
+use crate::{GridKind, NoiseScale};
 use serde::{Deserialize, Serialize};
 
 /// What the network's outputs are.
@@ -28,6 +28,31 @@ macro_rules! registry {
             Cld(Cld),
         }
 
+        /// A process of the form x_t = α_t x_0 + σ_t eps.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum Path {
+            $($(#[$doc])* $Kind($Options),)*
+            /// Constant attenuation as such a process, for the samplers that know only (α_t, σ_t).
+            Adm(NoiseScale),
+        }
+
+        impl Path {
+            /// Every process with its published constants.
+            pub fn all() -> Vec<Self> {
+                let adm = NoiseScale::ALL.into_iter().map(Self::Adm);
+                [$(Self::$Kind(<$Options>::default())),*].into_iter().chain(adm).collect()
+            }
+
+            /// The name used in tables.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$Kind(_) => $tag,)* Self::Adm(_) => "adm" }
+            }
+
+            pub(super) fn process(&self) -> &dyn PathFn {
+                match self { $(Self::$Kind(p) => p,)* Self::Adm(noise) => noise }
+            }
+        }
+
         impl Baseline {
             /// Every process with its published constants.
             pub fn all() -> Vec<Self> {
@@ -46,7 +71,7 @@ macro_rules! registry {
 
             /// The process as (α_t, σ_t), if it is one of these.
             pub fn path(&self) -> Option<Path> {
-                match *self { $(Self::$Kind(p) => Some(<$Options as PathFn>::path(p)),)* Self::Cld(_) => None }
+                match *self { $(Self::$Kind(p) => Some(Path::$Kind(p)),)* Self::Cld(_) => None }
             }
 
             fn law(&self) -> Result<&dyn PathFn, &Cld> {
@@ -101,18 +126,7 @@ impl Baseline {
 
     /// All that is wrong with its options, each message beginning with the option.
     pub fn problems(&self) -> Vec<String> {
-        let options: &[(&str, f64)] = match self {
-            Self::Ddpm(_) | Self::DdpmX0(_) | Self::Flow(_) => &[],
-            Self::Vp(p) | Self::Lsgm(p) => &[("beta_min", p.beta_min), ("beta_max", p.beta_max)],
-            Self::Ve(p) => &[("sigma_min", p.sigma_min), ("sigma_max", p.sigma_max)],
-            Self::Edm(p) => &[
-                ("sigma_data", p.sigma_data),
-                ("sigma_min", p.sigma_min),
-                ("sigma_max", p.sigma_max),
-                ("log_std", p.log_std),
-            ],
-            Self::Cld(p) => &[("inverse_mass", p.inverse_mass), ("beta", p.beta), ("gamma", p.gamma)],
-        };
+        let options = self.law().map_or_else(Cld::options, PathFn::options);
         let mut problems: Vec<String> = (options.iter())
             .filter(|(_, value)| !(*value > 0.0 && value.is_finite()))
             .map(|(name, value)| format!("{name} must be positive, not {value}"))

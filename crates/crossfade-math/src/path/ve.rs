@@ -1,5 +1,5 @@
 //! Score-SDE, variance exploding: σ rises geometrically, the picture stays (§9).
-use super::{Input, Path, PathFn, Target};
+use super::{Input, PathFn, Target};
 use serde::{Deserialize, Serialize};
 
 /// The variance-exploding equation.
@@ -19,9 +19,6 @@ impl Default for Ve {
 }
 
 impl PathFn for Ve {
-    fn path(self) -> Path {
-        Path::Ve(self)
-    }
     fn alpha(&self, _t: f64) -> f64 {
         1.0
     }
@@ -49,5 +46,8 @@ impl PathFn for Ve {
     }
     fn sampler(&self) -> &'static str {
         "reverse-diffusion"
+    }
+    fn options(&self) -> Vec<(&'static str, f64)> {
+        vec![("sigma_min", self.sigma_min), ("sigma_max", self.sigma_max)]
     }
 }

@@ -1,5 +1,5 @@
 //! Score-SDE, variance preserving: dx = −½β x dt + √β dw with β(t) linear (§9).
-use super::{Input, Path, PathFn, Target};
+use super::{Input, PathFn, Target};
 use serde::{Deserialize, Serialize};
 
 /// The variance-preserving equation.
@@ -30,9 +30,6 @@ impl Vp {
 }
 
 impl PathFn for Vp {
-    fn path(self) -> Path {
-        Path::Vp(self)
-    }
     fn alpha(&self, t: f64) -> f64 {
         (-0.5 * self.integral(t)).exp()
     }
@@ -56,5 +53,8 @@ impl PathFn for Vp {
     }
     fn sampler(&self) -> &'static str {
         "euler-maruyama"
+    }
+    fn options(&self) -> Vec<(&'static str, f64)> {
+        vec![("beta_min", self.beta_min), ("beta_max", self.beta_max)]
     }
 }
