@@ -8,6 +8,7 @@ mod read;
 mod resume;
 mod sections;
 mod sizes;
+mod study;
 mod suggest;
 mod tasks;
 mod validate;
@@ -16,6 +17,8 @@ mod written;
 pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use sections::{Baseline, LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::Sizes;
+pub(crate) use study::slug;
+pub use study::{Axes, Evaluate, Metric, Study, StudyModel};
 
 use crate::data::DataConfig;
 use crate::error::{Error, Result};

@@ -284,3 +284,8 @@ fn diverged<N: Learner>(state: &TrainState<N>, grads: &Gradients, loss: f64, sam
 pub fn loss_curve(log: &Path) -> Result<Vec<(f64, f64)>> {
     log::read(log)
 }
+
+/// How long the steps of a run took, by its log; none without one.
+pub fn seconds_of(log: &Path, plan: &crate::config::TrainConfig) -> Option<f64> {
+    log::seconds(log, plan.batch * plan.accumulate)
+}
