@@ -133,7 +133,8 @@ impl Chart {
         builder.caption(&self.title, ("sans-serif", 20)).margin(16);
         builder.x_label_area_size(48).y_label_area_size(72);
         if self.log {
-            let chart = builder.build_cartesian_2d((x0..x1).log_scale(), (y0..y1).log_scale());
+            let axis = |low: f64, high: f64| (low..high).log_scale().with_key_points(ticks(low, high));
+            let chart = builder.build_cartesian_2d(axis(x0, x1), axis(y0, y1));
             self.lines(chart.map_err(|e| e.to_string())?, bands)
         } else {
             self.lines(builder.build_cartesian_2d(x0..x1, y0..y1).map_err(|e| e.to_string())?, bands)
@@ -157,7 +158,7 @@ impl Chart {
         };
         let mut mesh = chart.configure_mesh();
         mesh.x_desc(&self.x_label).y_desc(&self.y_label).label_style(("sans-serif", 14));
-        mesh.y_label_formatter(&label);
+        mesh.x_label_formatter(&label).y_label_formatter(&label);
         mesh.axis_desc_style(("sans-serif", 16)).light_line_style(BLACK.mix(0.06)).draw().map_err(|e| e.to_string())?;
         for (i, band) in bands.iter().enumerate() {
             let outline: Vec<_> =
@@ -202,6 +203,18 @@ impl Chart {
             }
         }
     }
+}
+
+/// Round numbers on a logarithmic axis: powers of ten, and more between them where there are few.
+fn ticks(low: f64, high: f64) -> Vec<f64> {
+    let steps: &[f64] = match (high / low).log10() {
+        decades if decades < 1.0 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+        decades if decades < 3.0 => &[1.0, 2.0, 5.0],
+        _ => &[1.0],
+    };
+    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let all = decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
+    all.filter(|tick| (low..=high).contains(tick)).collect()
 }
 
 #[cfg(test)]

@@ -158,24 +158,30 @@ impl<'a> Shown<'a> {
         Self { context, bar: None }
     }
 
-    fn bar(&mut self, label: &str, total: u64) -> &mut Progress {
+    /// The bar of that label, or a new one that begins at `done`.
+    fn bar(&mut self, label: &str, done: u64, total: u64) -> &mut Progress {
         if self.bar.as_ref().is_none_or(|(shown, _)| shown != label) {
             self.bar = None;
         }
-        &mut self.bar.get_or_insert_with(|| (label.to_string(), self.context.progress(label, total))).1
+        let new = || {
+            let mut bar = self.context.progress(label, total);
+            bar.begin_at(done);
+            (label.to_string(), bar)
+        };
+        &mut self.bar.get_or_insert_with(new).1
     }
 
     /// Shows an event.
     pub fn tell(&mut self, event: &Event) {
         match event {
             Event::Training { model, step, steps } => {
-                let bar = self.bar(&format!("training {model}"), *steps);
+                let bar = self.bar(&format!("training {model}"), step.step - 1, *steps);
                 bar.detail(format!("loss {:.4}, {:.0} images/s", step.loss, step.images_per_second));
                 bar.set(step.step, *steps);
             }
-            Event::Reference { done, all } => self.bar("reference", *all as u64).set(*done as u64, *all as u64),
+            Event::Reference { done, all } => self.bar("reference", *done as u64, *all as u64).set(*done as u64, *all as u64),
             Event::Sampling { row, column, seed, done, all } => {
-                let bar = self.bar("evaluations", *all);
+                let bar = self.bar("evaluations", *done, *all);
                 bar.detail(format!("{row}, {column}, seed {seed}"));
                 bar.set(*done, *all);
             }

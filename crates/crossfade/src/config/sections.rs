@@ -95,6 +95,8 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
     /// How many checkpoints are kept.
     pub keep: usize,
+    /// Whether the log and the sheets are also written as event files for TensorBoard.
+    pub tensorboard: bool,
 }
 
 impl Default for TrainConfig {
@@ -110,6 +112,7 @@ impl Default for TrainConfig {
             sample_every: 0,
             checkpoint_every: 10_000,
             keep: 3,
+            tensorboard: true,
         }
     }
 }
@@ -117,8 +120,8 @@ impl Default for TrainConfig {
 impl TrainConfig {
     /// With the defaults for what the weights do not depend on: how often things are written, and by how many threads.
     pub(super) fn without_habits(&self) -> Self {
-        let Self { log_every, sample_every, checkpoint_every, keep, loader_threads, .. } = Self::default();
-        Self { log_every, sample_every, checkpoint_every, keep, loader_threads, ..self.clone() }
+        let Self { log_every, sample_every, checkpoint_every, keep, tensorboard, loader_threads, .. } = Self::default();
+        Self { log_every, sample_every, checkpoint_every, keep, tensorboard, loader_threads, ..self.clone() }
     }
 }
 

@@ -297,6 +297,10 @@ impl Work<'_> {
         let (mut gathered, mut curve, mut nfe) = (judge.gather(), Curve::default(), 0);
         let (mut shown, mut decibels) = (Vec::<Image>::new(), 0.0);
         let batch = self.options.batch.max(1) as u64;
+        let mut say = |done: u64| {
+            tell(Event::Sampling { row: label, column: cell.column, seed: cell.seed, done, all: self.all });
+        };
+        say(self.done);
         for from in (0..count).step_by(batch as usize) {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(None);
@@ -319,8 +323,7 @@ impl Work<'_> {
                 judge.add(&mut gathered, made.images)?;
             }
             self.done += self.cost(cell) * (to - from) / count;
-            let (done, all) = (self.done, self.all);
-            tell(Event::Sampling { row: label, column: cell.column, seed: cell.seed, done, all });
+            say(self.done);
         }
         if cell.seed == self.plan.study.sample.seeds[0] {
             let sheet = contact_sheet(&shown, SHEET_COLUMNS, 1, 1);

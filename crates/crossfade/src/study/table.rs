@@ -5,7 +5,12 @@ use std::fmt::Write;
 
 /// A value with as many digits as it deserves.
 pub fn number(value: f64) -> String {
-    match value.abs() {
+    beside(value, value)
+}
+
+/// A value with as many digits as one that it stands beside.
+fn beside(value: f64, other: f64) -> String {
+    match other.abs() {
         v if v >= 100.0 => format!("{value:.1}"),
         v if v >= 1.0 => format!("{value:.2}"),
         v if v >= 0.01 || v == 0.0 => format!("{value:.4}"),
@@ -17,7 +22,7 @@ pub fn number(value: f64) -> String {
 pub fn shown(entry: &Entry) -> (String, &'static str) {
     let marks = entry.versus.as_ref().map_or("", |versus| versus.marks);
     let text = match (entry.mean, &entry.spread) {
-        (Some(mean), Some(spread)) => format!("{} ± {}", number(mean), number(spread.std)),
+        (Some(mean), Some(spread)) => format!("{} ± {}", number(mean), beside(spread.std, mean)),
         (Some(mean), None) => number(mean),
         (None, _) => "done".into(),
     };
