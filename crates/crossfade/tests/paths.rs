@@ -3,12 +3,12 @@
 use crossfade::lab::{Mixture, PathOracle, Points, median, normals, sliced_w2};
 use crossfade::math::Field;
 use crossfade::math::path::{Path, PathFn, PathGrid};
-use crossfade::sample::Hooks;
-use crossfade::sample::path::{PathProblem, PathSampler};
+use crossfade::sample::path::PathProblem;
+use crossfade::sample::{Hooks, Law, Sampler};
 
 const DIM: usize = 4;
 
-fn solve(mixture: &Mixture, path: Path, sampler: PathSampler, grid: PathGrid, n: usize, count: usize) -> Points {
+fn solve(mixture: &Mixture, path: Path, sampler: Sampler, grid: PathGrid, n: usize, count: usize) -> Points {
     let oracle = PathOracle { mixture: mixture.clone(), path };
     let times = grid.times(&path, n).unwrap();
     let start = normals(DIM, count, 0, 0).scale(path.sigma(1.0));
@@ -19,20 +19,20 @@ fn solve(mixture: &Mixture, path: Path, sampler: PathSampler, grid: PathGrid, n:
 }
 
 /// The grid on which a sampler is meant to run.
-fn grid(path: Path, sampler: PathSampler) -> PathGrid {
+fn grid(path: Path, sampler: Sampler) -> PathGrid {
     match sampler {
-        PathSampler::EulerMaruyama | PathSampler::ReverseDiffusion | PathSampler::ProbabilityFlow => PathGrid::UniformT,
+        Sampler::EulerMaruyama | Sampler::ReverseDiffusion | Sampler::ProbabilityFlow => PathGrid::UniformT,
         // The chain knows a thousand times only.
         _ if matches!(path, Path::Ddpm(_)) => PathGrid::UniformT,
         _ if matches!(path, Path::Edm(_) | Path::Ve(_)) => PathGrid::Karras,
-        PathSampler::KappaMaruyama => PathGrid::Karras,
+        Sampler::KappaMaruyama => PathGrid::Karras,
         _ => PathGrid::LogSnr,
     }
 }
 
 /// Whether the equation in t has a finite drift at the start.
-fn in_t(path: Path, sampler: PathSampler) -> bool {
-    use PathSampler::{EulerMaruyama, KappaMaruyama, ProbabilityFlow, ReverseDiffusion};
+fn in_t(path: Path, sampler: Sampler) -> bool {
+    use Sampler::{EulerMaruyama, KappaMaruyama, ProbabilityFlow, ReverseDiffusion};
     let needs = matches!(sampler, EulerMaruyama | ReverseDiffusion | ProbabilityFlow | KappaMaruyama);
     !needs || path.alpha(1.0) > 0.0
 }
@@ -45,7 +45,7 @@ fn every_sampler_reaches_the_data_of_every_process() {
     let floor = sliced_w2(&data, &mixture.sample(count, 2));
     let mut report = String::new();
     for path in Path::all() {
-        for &sampler in PathSampler::ALL.iter().filter(|&&s| in_t(path, s)) {
+        for &sampler in Sampler::ALL.iter().filter(|&&s| in_t(path, s)) {
             // Churn noise is inflated by design, and a geometric σ in t is stiff: EDM in t is not its own form.
             if path.name() == "edm" && grid(path, sampler) == PathGrid::UniformT {
                 continue;
@@ -69,7 +69,7 @@ fn deterministic_samplers_reach_their_order() {
         Path::Ve(Default::default()),
         Path::Flow(Default::default()),
     ] {
-        for &sampler in PathSampler::ALL.iter().filter(|&&s| !s.is_stochastic() && in_t(path, s)) {
+        for &sampler in Sampler::ALL.iter().filter(|&&s| !s.is_stochastic() && in_t(path, s)) {
             let grid = grid(path, sampler);
             if path.name() == "edm" && grid == PathGrid::UniformT {
                 continue;

@@ -1,13 +1,12 @@
 //! `crossfade cost`.
 use super::config::named;
-use super::sample::open;
+use super::sample::{open, samplers};
 use crate::cli::one_of;
 use crate::context::Context;
 use anyhow::Result;
 use clap::Args;
 use crossfade::checkpoint::Weights;
 use crossfade::cost::{Cost, measure};
-use crossfade::nn::Denoiser;
 use crossfade::sample::Sampler;
 use std::path::Path;
 
@@ -29,7 +28,7 @@ pub struct CostArgs {
     steps: Option<u64>,
 
     /// The sampler [default: the configuration's]
-    #[arg(long, value_name = "NAME", value_parser = one_of(Sampler::ALL.iter().map(|s| s.name())))]
+    #[arg(long, value_name = "NAME", value_parser = one_of(samplers()))]
     sampler: Option<String>,
 
     /// Images made at once in the measurement
@@ -70,10 +69,7 @@ pub fn run(args: &CostArgs, context: &Context) -> Result<()> {
         let device = &context.device;
         let net = match &checkpoint {
             Some(checkpoint) => checkpoint.denoiser(Weights::Ema, device)?,
-            None => {
-                let unet = config.network.init(config.phi_parts(), 0, device);
-                Denoiser { unet, process: config.process, precond: config.precond }
-            }
+            None => config.denoiser(config.network.init(config.ends(), 0, device)),
         };
         let mut progress = context.progress("batches", args.repeat);
         let mut report = |done: usize, all: usize| progress.set(done as u64, all as u64);

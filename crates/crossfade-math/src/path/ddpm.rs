@@ -1,5 +1,5 @@
 //! DDPM: a discrete chain of 1000 steps (§9). Time i/1000 is after step i.
-use super::{Input, PathFn, Target};
+use super::{Input, Path, PathFn, Target};
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
@@ -60,6 +60,9 @@ impl Ddpm {
 }
 
 impl PathFn for Ddpm {
+    fn path(self) -> Path {
+        Path::Ddpm(self)
+    }
     fn alpha(&self, t: f64) -> f64 {
         (0.5 * self.log_alpha_bar(t).0).exp()
     }
@@ -83,7 +86,10 @@ impl PathFn for Ddpm {
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         ((uniform * STEPS as f64).floor().min(STEPS as f64 - 1.0) + 1.0) / STEPS as f64
     }
-    fn known_time(&self, t: f64) -> f64 {
-        (t * STEPS as f64).round().max(1.0) / STEPS as f64
+    fn tick(&self) -> Option<f64> {
+        Some(1.0 / STEPS as f64)
+    }
+    fn sampler(&self) -> &'static str {
+        "ancestral"
     }
 }

@@ -1,5 +1,6 @@
 //! EDM: σ itself is the time, D = c_skip x + c_out F (§9).
-use super::{Input, PathFn, Target};
+use super::{Input, Path, PathFn, Target};
+use crate::GridKind;
 use serde::{Deserialize, Serialize};
 
 /// EDM's process; our time is σ/σ_max.
@@ -25,6 +26,9 @@ impl Default for Edm {
 }
 
 impl PathFn for Edm {
+    fn path(self) -> Path {
+        Path::Edm(self)
+    }
     fn alpha(&self, _t: f64) -> f64 {
         1.0
     }
@@ -50,5 +54,11 @@ impl PathFn for Edm {
     }
     fn training_time(&self, _uniform: f64, normal: f64) -> f64 {
         (self.log_mean + self.log_std * normal).exp() / self.sigma_max
+    }
+    fn sampler(&self) -> &'static str {
+        "heun"
+    }
+    fn grid(&self) -> GridKind {
+        GridKind::Karras { rho: 7.0 }
     }
 }

@@ -1,5 +1,5 @@
 //! Rectified flow: a straight line from data to noise, v = eps − x_0 (§9).
-use super::{Input, PathFn, Target};
+use super::{Input, Path, PathFn, Target};
 use serde::{Deserialize, Serialize};
 
 /// x_t = (1−t) x_0 + t eps.
@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Flow {}
 
 impl PathFn for Flow {
+    fn path(self) -> Path {
+        Path::Flow(self)
+    }
     fn alpha(&self, t: f64) -> f64 {
         1.0 - t
     }
@@ -28,5 +31,9 @@ impl PathFn for Flow {
     }
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         uniform
+    }
+    /// Euler on the straight line is DDIM's step.
+    fn sampler(&self) -> &'static str {
+        "ddim"
     }
 }

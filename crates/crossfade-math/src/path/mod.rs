@@ -6,22 +6,26 @@ mod adm;
 mod ddpm;
 mod edm;
 mod flow;
-mod grid;
+mod registry;
 mod ve;
 mod vp;
 
 pub use ddpm::{BetaSchedule, Ddpm};
 pub use edm::Edm;
 pub use flow::Flow;
-pub use grid::PathGrid;
+pub use registry::{Baseline, Output};
 pub use ve::Ve;
 pub use vp::Vp;
 
-use crate::{Coef, Field, NoiseScale};
-use serde::{Deserialize, Serialize};
+use crate::{Coef, Field, GridKind, NoiseScale};
 
 /// What defines a process. Times run from 1 (noise) to 0 (data).
 pub trait PathFn {
+    /// The process with these options.
+    fn path(self) -> Path
+    where
+        Self: Sized;
+
     /// α_t, the share of the picture.
     fn alpha(&self, t: f64) -> f64;
 
@@ -44,9 +48,17 @@ pub trait PathFn {
     /// A training time from one uniform and one normal number.
     fn training_time(&self, uniform: f64, normal: f64) -> f64;
 
-    /// The time nearest to t that the network knows.
-    fn known_time(&self, t: f64) -> f64 {
-        t
+    /// The name of the sampler that its paper uses.
+    fn sampler(&self) -> &'static str;
+
+    /// The times that its paper uses.
+    fn grid(&self) -> GridKind {
+        GridKind::UniformT
+    }
+
+    /// The length between two times where the network knows only some.
+    fn tick(&self) -> Option<f64> {
+        None
     }
 }
 
@@ -82,9 +94,8 @@ pub struct Pair<F> {
     pub eps: F,
 }
 
-/// The registered processes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+/// The laws of these processes; what a run can be trained for is a [`Baseline`].
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Path {
     /// DDPM: 1000 discrete times, variance preserving.
     Ddpm(Ddpm),
@@ -96,12 +107,8 @@ pub enum Path {
     Edm(Edm),
     /// Rectified flow: x_t = (1−t) x_0 + t eps, velocity prediction.
     Flow(Flow),
-    /// Constant attenuation as such a process, for the samplers below.
-    Adm {
-        /// How fast the noise rises.
-        #[serde(default)]
-        noise: NoiseScale,
-    },
+    /// Constant attenuation as such a process, for the samplers that know only (α_t, σ_t).
+    Adm(NoiseScale),
 }
 
 impl Path {
@@ -113,12 +120,12 @@ impl Path {
             Self::Ve(Ve::default()),
             Self::Edm(Edm::default()),
             Self::Flow(Flow {}),
-            Self::Adm { noise: NoiseScale::Sqrt },
-            Self::Adm { noise: NoiseScale::Linear },
+            Self::Adm(NoiseScale::Sqrt),
+            Self::Adm(NoiseScale::Linear),
         ]
     }
 
-    /// The name used in configurations and tables.
+    /// The name used in tables.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Ddpm(_) => "ddpm",
@@ -126,7 +133,7 @@ impl Path {
             Self::Ve(_) => "ve",
             Self::Edm(_) => "edm",
             Self::Flow(_) => "flow",
-            Self::Adm { .. } => "adm",
+            Self::Adm(_) => "adm",
         }
     }
 
@@ -137,7 +144,7 @@ impl Path {
             Self::Ve(p) => p,
             Self::Edm(p) => p,
             Self::Flow(p) => p,
-            Self::Adm { noise } => noise,
+            Self::Adm(noise) => noise,
         }
     }
 
@@ -191,6 +198,9 @@ impl Path {
 }
 
 impl PathFn for Path {
+    fn path(self) -> Path {
+        self
+    }
     fn alpha(&self, t: f64) -> f64 {
         if t == 0.0 { 1.0 } else { self.process().alpha(t) }
     }
@@ -212,7 +222,13 @@ impl PathFn for Path {
     fn training_time(&self, uniform: f64, normal: f64) -> f64 {
         self.process().training_time(uniform, normal)
     }
-    fn known_time(&self, t: f64) -> f64 {
-        self.process().known_time(t)
+    fn sampler(&self) -> &'static str {
+        self.process().sampler()
+    }
+    fn grid(&self) -> GridKind {
+        self.process().grid()
+    }
+    fn tick(&self) -> Option<f64> {
+        self.process().tick()
     }
 }

@@ -1,5 +1,5 @@
 //! Score-SDE, variance exploding: σ rises geometrically, the picture stays (§9).
-use super::{Input, PathFn, Target};
+use super::{Input, Path, PathFn, Target};
 use serde::{Deserialize, Serialize};
 
 /// The variance-exploding equation.
@@ -19,6 +19,9 @@ impl Default for Ve {
 }
 
 impl PathFn for Ve {
+    fn path(self) -> Path {
+        Path::Ve(self)
+    }
     fn alpha(&self, _t: f64) -> f64 {
         1.0
     }
@@ -43,5 +46,8 @@ impl PathFn for Ve {
     }
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         1e-5 + (1.0 - 1e-5) * uniform
+    }
+    fn sampler(&self) -> &'static str {
+        "reverse-diffusion"
     }
 }

@@ -1,5 +1,5 @@
 //! Score-SDE, variance preserving: dx = −½β x dt + √β dw with β(t) linear (§9).
-use super::{Input, PathFn, Target};
+use super::{Input, Path, PathFn, Target};
 use serde::{Deserialize, Serialize};
 
 /// The variance-preserving equation.
@@ -30,6 +30,9 @@ impl Vp {
 }
 
 impl PathFn for Vp {
+    fn path(self) -> Path {
+        Path::Vp(self)
+    }
     fn alpha(&self, t: f64) -> f64 {
         (-0.5 * self.integral(t)).exp()
     }
@@ -50,5 +53,8 @@ impl PathFn for Vp {
     }
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         1e-5 + (1.0 - 1e-5) * uniform
+    }
+    fn sampler(&self) -> &'static str {
+        "euler-maruyama"
     }
 }

@@ -93,7 +93,7 @@ fn images(config: &RunConfig, batch: usize) -> Batch {
 /// A network without anything that only training needs.
 fn denoiser(config: &RunConfig, device: &Device) -> Denoiser {
     let unet = config.network.init(config.process.attenuation.parts(), config.seed, device);
-    Denoiser { unet, process: config.process, precond: config.precond }
+    config.denoiser(unet)
 }
 
 /// Reading a value makes an asynchronous device finish.

@@ -13,7 +13,7 @@ mod report;
 pub use measure::{median, rms, sliced_w2, slopes};
 pub use mixture::{Mixture, normals};
 pub use oracle::Oracle;
-pub use path_oracle::PathOracle;
+pub use path_oracle::{CldOracle, PathOracle};
 pub use points::Points;
 pub use report::{Cell, Curve, LabReport};
 

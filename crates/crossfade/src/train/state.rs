@@ -1,5 +1,5 @@
 //! Everything that a resume needs: weights, moving average, optimiser, step.
-use super::learner::{Learner, denoiser};
+use super::learner::Learner;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
 use crate::engine::{Device, Tensor, from_vec, to_host};
@@ -71,7 +71,7 @@ impl<N: Learner> TrainState<N> {
 
     /// Step 0 of a given network.
     pub fn with(unet: N, config: &RunConfig) -> Self {
-        let net = denoiser(unet, config);
+        let net = config.denoiser(unet);
         let weights = collect(&net.unet);
         let zeros = || weights.iter().map(|(_, _, w)| vec![0.0; w.len()]).collect();
         Self {
@@ -135,7 +135,7 @@ impl<N: Learner> TrainState<N> {
             let i = *index.get(name)?;
             Some((self.names[i].1.clone(), self.ema[i].clone()))
         };
-        Ok(denoiser(apply(N::lazy(config, device), &source)?, config))
+        Ok(config.denoiser(apply(N::lazy(config, device), &source)?))
     }
 
     /// One step of AdamW with clipped gradients and the moving average (§2.5).
