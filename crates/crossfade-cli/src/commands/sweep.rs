@@ -179,7 +179,9 @@ impl<'a> Shown<'a> {
                 bar.detail(format!("loss {:.4}, {:.0} images/s", step.loss, step.images_per_second));
                 bar.set(step.step, *steps);
             }
-            Event::Reference { done, all } => self.bar("reference", *done as u64, *all as u64).set(*done as u64, *all as u64),
+            Event::Reference { done, all } => {
+                self.bar("reference", *done as u64, *all as u64).set(*done as u64, *all as u64)
+            }
             Event::Sampling { row, column, seed, done, all } => {
                 let bar = self.bar("evaluations", *done, *all);
                 bar.detail(format!("{row}, {column}, seed {seed}"));

@@ -199,3 +199,72 @@ impl Record {
         record
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::config::StudyModel;
+
+    fn record() -> Record {
+        let model = StudyModel { name: "a".into(), ..StudyModel::default() };
+        let mut study = Study { title: "t".into(), model: vec![model], ..Study::default() };
+        study.sample.steps = vec![5];
+        study.sample.seeds = vec![3];
+        let facts = vec![("metric".to_string(), "fid".to_string()), ("reference sha256".into(), "00".into())];
+        Record { version: "1".into(), study, facts, reference: "here".into() }
+    }
+
+    fn identity() -> Identity {
+        let [fingerprint, checkpoint, checksum] = ["f", "c", "s"].map(String::from);
+        let config = RunConfig::default().to_toml().unwrap();
+        Identity { name: "a".into(), config, fingerprint, checkpoint, checksum, step: 7, parameters: 1, seconds: None }
+    }
+
+    fn key(record: &Record, identity: &Identity) -> String {
+        let row = &crate::study::plan::rows(&record.study)[0];
+        cells(record, 0, row, record.study.sample.columns()[0], identity).unwrap().remove(0).key
+    }
+
+    #[test]
+    fn a_key_changes_with_all_that_matters_and_nothing_else() {
+        let plain = key(&record(), &identity());
+        let records: [fn(&mut Record); 8] = [
+            |r| r.version = "2".into(),
+            |r| r.facts[0].1 = "kid".into(),
+            |r| r.facts[1].1 = "01".into(),
+            |r| r.study.sample.count = 9,
+            |r| r.study.sample.seeds[0] = 4,
+            |r| r.study.sample.steps[0] = 6,
+            |r| r.study.sample.samplers = vec!["alg2".into()],
+            |r| r.study.sample.blends = vec!["average".into()],
+        ];
+        for (i, change) in records.into_iter().enumerate() {
+            let mut changed = record();
+            change(&mut changed);
+            assert_ne!(key(&changed, &identity()), plain, "record {i}");
+        }
+        let identities: [fn(&mut Identity); 4] = [
+            |i| i.fingerprint = "g".into(),
+            |i| i.checksum = "t".into(),
+            |i| i.step = 8,
+            |i| {
+                i.config = i
+                    .config
+                    .replace("clip = 1.0\ncount", "clip = 2.0\ncount")
+                    .replace("clip = 1.0\neta", "clip = 2.0\neta")
+            },
+        ];
+        for (i, change) in identities.into_iter().enumerate() {
+            let mut changed = identity();
+            change(&mut changed);
+            assert_ne!(changed, identity());
+            assert_ne!(key(&record(), &changed), plain, "identity {i}");
+        }
+        let (mut other, mut same) = (record(), identity());
+        other.reference = "there".into();
+        other.study.title = "another".into();
+        (same.name, same.seconds) = ("b".into(), Some(1.0));
+        assert_eq!(key(&other, &same), plain);
+    }
+}

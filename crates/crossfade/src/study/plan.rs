@@ -143,17 +143,26 @@ pub fn rows(study: &Study) -> Vec<Row> {
 }
 
 impl Row {
-    /// How `config` is sampled in a column of the study: so many steps, or so many evaluations.
+    /// How `config` is sampled in a column of the study: so many steps, or at most so many evaluations.
     pub fn sampling(&self, config: &RunConfig, study: &Study, column: usize) -> Result<SampleConfig> {
         let mut sets = vec![];
         for (key, value) in [("sampler", &self.sampler), ("grid.kind", &self.grid), ("blend", &self.blend)] {
             sets.extend(value.iter().map(|value| format!("sample.{key}={value}")));
         }
         let config = config.clone().with_overrides(&sets)?;
-        let steps = match study.sample.evaluations.is_empty() {
-            true => column,
-            false => (column / config.sample.sampler.evaluations_per_step()).max(1),
-        };
-        Ok(config.with_overrides(&[format!("sample.steps={steps}")])?.sample)
+        let law = config.law();
+        let sample = config.sample.resolved(&law)?;
+        let with = |steps: usize| SampleConfig { steps, ..sample.clone() };
+        if study.sample.evaluations.is_empty() {
+            with(column).times(&law)?;
+            return Ok(with(column));
+        }
+        let mut steps = (column / sample.sampler.evaluations_per_step()).max(1);
+        // An extra step at the end of the grid costs an evaluation too.
+        while steps > 1 && with(steps).evaluations(&law)? > column {
+            steps -= 1;
+        }
+        with(steps).times(&law)?;
+        Ok(with(steps))
     }
 }

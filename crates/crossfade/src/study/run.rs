@@ -108,7 +108,8 @@ pub fn run(
     let basis = Basis::open(plan, options.weights.as_deref(), device)?;
     let record = Record::new(plan, basis.facts.clone(), basis.reference.clone());
     write(&dir.record(), &record)?;
-    let mut work = Work { plan, options, device, stop, dir, record, basis, judge: None, done: 0, all: 0, measured: 0 };
+    let mut work =
+        Work { plan, options, device, stop, dir, record, basis, judge: None, done: 0.into(), all: 0, measured: 0 };
     work.all = work.estimate()?;
     for number in 0..plan.models.len() {
         if work.stopped() {
@@ -137,7 +138,8 @@ struct Work<'a> {
     record: Record,
     basis: Basis,
     judge: Option<Judge>,
-    done: u64,
+    /// Network evaluations done and to do in this run.
+    done: std::cell::Cell<u64>,
     all: u64,
     measured: usize,
 }
@@ -172,16 +174,17 @@ impl Work<'_> {
             for (place, cell) in self.cells(number, known.as_ref())?.iter().enumerate() {
                 let missing = known.is_none() || !self.dir.cell(&cell.key).is_file();
                 if self.owns_cell(number, place) && missing {
-                    all += self.cost(cell);
+                    all += self.cost(number, cell)?;
                 }
             }
         }
         Ok(all)
     }
 
-    fn cost(&self, cell: &Cell) -> u64 {
-        let evaluations = cell.sample.steps * cell.sample.sampler.evaluations_per_step();
-        self.plan.study.sample.count * evaluations as u64
+    /// Network evaluations of a cell's images.
+    fn cost(&self, number: usize, cell: &Cell) -> Result<u64> {
+        let evaluations = cell.sample.evaluations(&self.plan.models[number].config.law())?;
+        Ok(self.plan.study.sample.count * evaluations as u64)
     }
 
     /// The cells of a model; without its identity their keys mean nothing.
@@ -281,61 +284,107 @@ impl Work<'_> {
 
     /// One cell; none if the run was stopped before its end.
     fn measure(
-        &mut self,
+        &self,
         cell: &Cell,
         checkpoint: &Checkpoint,
         subject: Option<&Subject>,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<CellResult>> {
-        let Some(judge) = &self.judge else { return Ok(None) };
-        let (began, count) = (Instant::now(), self.plan.study.sample.count);
-        let label = &rows(&self.plan.study)[cell.row].label;
-        let told = match (subject, self.basis.held_out()) {
-            (None, Some(set)) => Some(Told::open(checkpoint, &cell.sample, cell.seed, set, self.device)?),
-            _ => None,
-        };
-        let (mut gathered, mut curve, mut nfe) = (judge.gather(), Curve::default(), 0);
-        let (mut shown, mut decibels) = (Vec::<Image>::new(), 0.0);
-        let batch = self.options.batch.max(1) as u64;
-        let mut say = |done: u64| {
-            tell(Event::Sampling { row: label, column: cell.column, seed: cell.seed, done, all: self.all });
-        };
-        say(self.done);
-        for from in (0..count).step_by(batch as usize) {
-            if self.stop.load(Ordering::Relaxed) {
-                return Ok(None);
+        let began = Instant::now();
+        let found = match (subject, self.basis.held_out()) {
+            (Some(subject), _) => self.images(cell, subject, tell)?,
+            (None, Some(set)) => {
+                let told = Told::open(checkpoint, &cell.sample, cell.seed, set, self.device)?;
+                self.outputs(cell, &told, tell)?
             }
-            let to = (from + batch).min(count);
-            if let Some(told) = &told {
-                nfe = told.evaluations();
-                for k in from..to {
-                    let [made, wanted] = told.pair(k)?;
-                    decibels += psnr(&made, &wanted);
-                    if shown.len() < SHEET {
-                        shown.push(made);
-                    }
-                }
-            } else if let Some(subject) = subject {
-                let watched = Some(&mut curve).filter(|_| self.plan.study.evaluate.estimate);
-                let made = subject.make(&cell.sample, cell.seed, [from, to], watched)?;
-                nfe = made.nfe;
-                shown.extend(made.images.iter().take(SHEET.saturating_sub(shown.len())).cloned());
-                judge.add(&mut gathered, made.images)?;
-            }
-            self.done += self.cost(cell) * (to - from) / count;
-            say(self.done);
-        }
+            (None, None) => None,
+        };
+        let Some((mut result, shown)) = found else { return Ok(None) };
         if cell.seed == self.plan.study.sample.seeds[0] {
             let sheet = contact_sheet(&shown, SHEET_COLUMNS, 1, 1);
             write_atomic(self.dir.sheet(&cell.key), &sheet.encode_png(&[])?)?;
         }
-        let values = match told {
-            Some(_) => vec![("psnr".to_string(), decibels / count as f64)],
-            None => judge.values(gathered)?,
+        result.seconds = began.elapsed().as_secs_f64();
+        Ok(Some(result))
+    }
+
+    /// The images of a cell, judged; also the first of them.
+    fn images(
+        &self,
+        cell: &Cell,
+        subject: &Subject,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Option<(CellResult, Vec<Image>)>> {
+        let Some(judge) = &self.judge else { return Ok(None) };
+        let (mut gathered, mut curve) = (judge.gather(), Curve::default());
+        let (mut nfe, mut shown) = (0, vec![]);
+        let whole = self.batches(cell, tell, &mut |part| {
+            let watched = Some(&mut curve).filter(|_| self.plan.study.evaluate.estimate);
+            let made = subject.make(&cell.sample, cell.seed, part, watched)?;
+            nfe = made.nfe;
+            shown.extend(made.images.iter().take(SHEET.saturating_sub(shown.len())).cloned());
+            judge.add(&mut gathered, made.images)
+        })?;
+        if !whole {
+            return Ok(None);
+        }
+        let (key, count) = (cell.key.clone(), self.plan.study.sample.count);
+        let (values, estimate) = (judge.values(gathered)?, curve.points());
+        Ok(Some((CellResult { key, count, nfe, values, estimate, seconds: 0.0 }, shown)))
+    }
+
+    /// The outputs of a task, compared with what was wanted; also the first of them.
+    fn outputs(
+        &self,
+        cell: &Cell,
+        told: &Told,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Option<(CellResult, Vec<Image>)>> {
+        let (mut shown, mut decibels) = (vec![], 0.0);
+        let whole = self.batches(cell, tell, &mut |[from, to]| {
+            for k in from..to {
+                let [made, wanted] = told.pair(k)?;
+                decibels += psnr(&made, &wanted);
+                if shown.len() < SHEET {
+                    shown.push(made);
+                }
+            }
+            Ok(())
+        })?;
+        if !whole {
+            return Ok(None);
+        }
+        let (key, count) = (cell.key.clone(), self.plan.study.sample.count);
+        let values = vec![("psnr".to_string(), decibels / count as f64)];
+        let nfe = told.evaluations()?;
+        Ok(Some((CellResult { key, count, nfe, values, estimate: vec![], seconds: 0.0 }, shown)))
+    }
+
+    /// Does `work` for all images of a cell in portions `[from, to]`, and tells how far it is; false if it was stopped.
+    fn batches(
+        &self,
+        cell: &Cell,
+        tell: &mut dyn FnMut(Event),
+        work: &mut dyn FnMut([u64; 2]) -> Result<()>,
+    ) -> Result<bool> {
+        let row = &rows(&self.plan.study)[cell.row];
+        let (cost, count) = (self.cost(row.model, cell)?, self.plan.study.sample.count);
+        let mut say = |done: u64| {
+            self.done.set(self.done.get() + done);
+            let (done, all) = (self.done.get(), self.all);
+            tell(Event::Sampling { row: &row.label, column: cell.column, seed: cell.seed, done, all });
         };
-        let seconds = began.elapsed().as_secs_f64();
-        let estimate = curve.points();
-        Ok(Some(CellResult { key: cell.key.clone(), count, nfe, values, estimate, seconds }))
+        let batch = self.options.batch.max(1);
+        say(0);
+        for from in (0..count).step_by(batch) {
+            if self.stopped() {
+                return Ok(false);
+            }
+            let to = (from + batch as u64).min(count);
+            work([from, to])?;
+            say(cost * (to - from) / count);
+        }
+        Ok(true)
     }
 }
 

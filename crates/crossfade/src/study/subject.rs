@@ -120,7 +120,7 @@ impl<'a> Told<'a> {
     }
 
     /// Network evaluations an output.
-    pub fn evaluations(&self) -> usize {
+    pub fn evaluations(&self) -> Result<usize> {
         self.maker.evaluations()
     }
 

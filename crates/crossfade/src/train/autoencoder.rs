@@ -244,7 +244,13 @@ fn perceptual(config: &AutoencoderRun, device: &Device, report: &mut dyn FnMut(E
 }
 
 /// The first images of the set above what the averaged weights make of them.
-fn sheet(state: &State, config: &AutoencoderRun, set: &dyn Dataset, dir: &RunDir, device: &Device) -> Result<(Image, Vec<u8>)> {
+fn sheet(
+    state: &State,
+    config: &AutoencoderRun,
+    set: &dyn Dataset,
+    dir: &RunDir,
+    device: &Device,
+) -> Result<(Image, Vec<u8>)> {
     let net = state.net.averaged(config.autoencoder.init(0, &device.clone().without_autodiff()))?;
     let latent = Latent::new(config.autoencoder.clone(), net, 1.0, device);
     let originals = (0..set.len().min(8)).map(|i| set.get(i)).collect::<Result<Vec<_>>>()?;
