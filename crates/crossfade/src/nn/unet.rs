@@ -234,7 +234,7 @@ mod tests {
         let shapes: std::collections::BTreeMap<_, _> = config.parameter_shapes(1).into_iter().collect();
         let value = |i: usize| ((i * 7919 + 13) % 101) as f32 / 404.0 - 0.125;
         let source = |name: &str| Some((shapes[name].clone(), (0..shapes[name].iter().product()).map(value).collect()));
-        apply(UNet::new(config, 1, 0, device), &source).unwrap()
+        apply(UNet::new(config, 1.into(), 0, device), &source).unwrap()
     }
 
     fn images(b: usize, device: &Device) -> Tensor<4> {

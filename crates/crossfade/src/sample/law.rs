@@ -18,6 +18,12 @@ pub enum Law {
     Cld(Cld),
 }
 
+impl serde::Serialize for Law {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 impl Law {
     /// The law of a run: attenuation, or the baseline in its place.
     pub fn new(process: Process, baseline: Option<Baseline>) -> Self {
