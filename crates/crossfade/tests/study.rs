@@ -58,7 +58,7 @@ const FILES: [&str; 5] = ["results.json", "table.md", "results.csv", "chart.svg"
 fn plan(dir: &Path) -> Plan {
     std::fs::write(dir.join("base.toml"), BASE).unwrap();
     std::fs::write(dir.join("study.toml"), STUDY).unwrap();
-    Plan::open(&dir.join("study.toml"), None).unwrap()
+    Plan::open::<&str>(&dir.join("study.toml"), &[], None).unwrap()
 }
 
 fn options(out: PathBuf) -> Options {
@@ -181,7 +181,7 @@ metric = "fod"
     std::fs::write(dir.path().join("base.toml"), BASE).unwrap();
     let bad = STUDY.replace("baseline.kind=flow", "baseline.kind=flaw").replace("\"ab2\"", "\"ab3\"");
     std::fs::write(dir.path().join("study.toml"), bad).unwrap();
-    let error = Plan::open(&dir.path().join("study.toml"), None).unwrap_err().to_string();
+    let error = Plan::open::<&str>(&dir.path().join("study.toml"), &[], None).unwrap_err().to_string();
     assert!(error.contains("model Flow, Heun") && error.contains("flaw"), "{error}");
 }
 
@@ -194,7 +194,7 @@ fn the_studies_open() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         if text.contains("[[model]]") {
-            Plan::open(&path, None).unwrap_or_else(|e| panic!("{}:\n{e}", path.display()));
+            Plan::open(&path, &["sample.count=100"], None).unwrap_or_else(|e| panic!("{}:\n{e}", path.display()));
             count += 1;
         }
     }

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 /// and report.html, one page that needs nothing else.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  crossfade sweep studies/tiny.toml --out runs/tiny-study           about a minute, no files needed
+  crossfade sweep studies/tiny.toml --out runs/tiny-study           a minute or two, no files needed
   crossfade sweep studies/table1-nfe.toml --data-root /data --out runs/table1
-  crossfade sweep studies/table1-nfe.toml --out runs/table1 --dry-run     what would be done
+  crossfade sweep studies/table1-nfe.toml --out runs/table1 --set sample.count=500 --dry-run     what would be done
   crossfade sweep STUDY.toml --out /scratch/part --shard auto       one task of a Slurm, MPI or Kubernetes job
   crossfade sweep --merge part-0 part-1 --out whole                 the parts as one
 
@@ -32,6 +32,10 @@ pub struct SweepArgs {
     /// Directory of the study
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+
+    /// Change one value of the study, as sample.count=1000; may be given many times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
 
     /// Directory that relative paths of images start from [default: the current one]
     #[arg(long, value_name = "DIR")]
@@ -62,7 +66,7 @@ pub struct SweepArgs {
     dry_run: bool,
 
     /// Bring the results of shards together instead
-    #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["study", "only", "shard", "dry_run"])]
+    #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["study", "only", "shard", "dry_run", "sets"])]
     merge: Vec<PathBuf>,
 }
 
@@ -85,7 +89,8 @@ pub fn run(args: &SweepArgs, context: &Context) -> Result<()> {
         let results = merge(&args.merge, &args.out)?;
         return print(&results, &args.out, context);
     };
-    let plan = Plan::open(path, args.data_root.as_deref()).with_context(|| format!("reading {}", path.display()))?;
+    let plan = Plan::open(path, &args.sets, args.data_root.as_deref())
+        .with_context(|| format!("reading {}", path.display()))?;
     if args.dry_run {
         return describe(&plan, context);
     }

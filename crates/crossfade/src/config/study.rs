@@ -1,7 +1,7 @@
 //! The configuration of a comparison: models, ways of sampling, seeds and a metric in one file.
 use super::read::Problem;
 use super::validate::Checks;
-use super::{Checked, parse_as, read_text};
+use super::{Checked, override_as, parse_as, read_text};
 use crate::error::Result;
 use crate::metrics::features::Protocol;
 use serde::{Deserialize, Serialize};
@@ -186,6 +186,11 @@ impl Study {
     /// Reads and validates a study; `origin` is the file that errors name.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
         parse_as(text, origin)
+    }
+
+    /// The study with `section.key=value` assignments applied; all problems are reported at once.
+    pub fn with_overrides<S: AsRef<str>>(self, sets: &[S]) -> Result<Self> {
+        override_as(self, sets)
     }
 }
 

@@ -48,9 +48,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Opens the study in `path`; all problems of all models are reported at once.
-    pub fn open(path: &Path, data_root: Option<&Path>) -> Result<Self> {
-        let study = Study::load(path)?;
+    /// Opens the study in `path` with the assignments `sets`; all problems of all models are reported at once.
+    pub fn open<S: AsRef<str>>(path: &Path, sets: &[S], data_root: Option<&Path>) -> Result<Self> {
+        let study = Study::load(path)?.with_overrides(sets)?;
         Self::new(study, path.parent().unwrap_or(Path::new("")), data_root)
     }
 
