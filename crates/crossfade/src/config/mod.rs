@@ -8,6 +8,7 @@ mod read;
 mod resume;
 mod sections;
 mod sizes;
+mod study;
 mod suggest;
 mod tasks;
 mod validate;
@@ -17,6 +18,8 @@ pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use crossfade_math::path::Baseline;
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::Sizes;
+pub(crate) use study::slug;
+pub use study::{Axes, Evaluate, Metric, Study, StudyModel};
 
 use crate::data::DataConfig;
 use crate::error::{Error, Result};

@@ -98,6 +98,8 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
     /// How many checkpoints are kept.
     pub keep: usize,
+    /// Whether the log and the sheets are also written as event files for TensorBoard.
+    pub tensorboard: bool,
 }
 
 impl Default for TrainConfig {
@@ -114,6 +116,7 @@ impl Default for TrainConfig {
             sample_every: 0,
             checkpoint_every: 10_000,
             keep: 3,
+            tensorboard: true,
         }
     }
 }
@@ -121,8 +124,18 @@ impl Default for TrainConfig {
 impl TrainConfig {
     /// With the defaults for what the weights do not depend on: how often things are written, and by how many threads.
     pub(super) fn without_habits(&self) -> Self {
-        let Self { log_every, sample_every, checkpoint_every, keep, recompute, loader_threads, .. } = Self::default();
-        Self { log_every, sample_every, checkpoint_every, keep, recompute, loader_threads, ..self.clone() }
+        let Self { log_every, sample_every, checkpoint_every, keep, .. } = Self::default();
+        let Self { recompute, tensorboard, loader_threads, .. } = Self::default();
+        Self {
+            log_every,
+            sample_every,
+            checkpoint_every,
+            keep,
+            recompute,
+            tensorboard,
+            loader_threads,
+            ..self.clone()
+        }
     }
 }
 
