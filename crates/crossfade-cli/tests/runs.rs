@@ -174,6 +174,10 @@ fn a_task_trains_and_works_on_files_and_folders() {
         std::fs::read(at("out/b.png")).unwrap() == std::fs::read(at("large.png")).unwrap(),
         "the same name, the same picture"
     );
+    let said = succeed(crossfade().arg("cost").arg(at("run")).args(["--batch", "2", "--repeat", "1", "--json"]));
+    let cost: Value = serde_json::from_str(&said).unwrap();
+    assert!(cost["parameters"].as_u64() > Some(1000) && cost["macs"].is_null(), "{said}");
+    assert!(cost["speed"]["images_per_second"].as_f64() > Some(0.0), "{said}");
     let wrong = apply("edge", "in", "maps", &[]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));
     let message = String::from_utf8_lossy(&wrong.stderr);

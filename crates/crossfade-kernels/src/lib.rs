@@ -5,6 +5,8 @@
 
 pub mod adamw;
 pub mod attention;
+pub mod batch_norm;
+pub mod channel_norm;
 pub mod channels_last;
 pub mod conv;
 pub mod dropout;
@@ -14,7 +16,9 @@ mod gemm;
 pub mod join;
 mod lanes;
 pub mod linear;
+pub mod linear_attention;
 pub mod norm;
+pub mod planes;
 mod pool;
 mod product;
 pub mod reduce;

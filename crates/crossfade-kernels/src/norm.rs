@@ -180,7 +180,7 @@ fn statistics<S: Simd>(s: S, x: &[f32], epsilon: f32) -> (f32, f32) {
 
 /// Σ f(x), in f32 over blocks and in f64 over their sums; f(0) counts for the lanes that fill the last vector.
 #[inline(always)]
-fn sum<S: Simd>(s: S, x: &[f32], f: impl Fn(S::V) -> S::V) -> f64 {
+pub(crate) fn sum<S: Simd>(s: S, x: &[f32], f: impl Fn(S::V) -> S::V) -> f64 {
     const BLOCK: usize = 2048;
     let mut total = 0.0;
     for block in x.chunks(BLOCK) {
@@ -338,7 +338,7 @@ fn through_silu<S: Simd>(s: S, x: &[f32], dy: &[f32], dz: &mut [f32], mean: f32,
 
 /// Σ dz and Σ dz·(x − mean).
 #[inline(always)]
-fn sums_of<S: Simd>(s: S, dz: &[f32], x: &[f32], mean: f32) -> (f64, f64) {
+pub(crate) fn sums_of<S: Simd>(s: S, dz: &[f32], x: &[f32], mean: f32) -> (f64, f64) {
     const BLOCK: usize = 1024;
     let mean = s.splat(mean);
     let (mut sum, mut moment) = (0.0, 0.0);

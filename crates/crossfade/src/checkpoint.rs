@@ -3,7 +3,7 @@
 //! Tensors are named `model.…`, `ema.…`, `adam_m.…` and `adam_v.…` followed by the parameter's name; the metadata holds the
 //! whole configuration, the step, the tool's version and a checksum of the tensors. A file is written aside and renamed, so
 //! that a name never stands for half a checkpoint.
-use crate::config::{RunConfig, is_autoencoder};
+use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::latent::{FIRST_STAGE, SCALE_FACTOR};
@@ -62,6 +62,11 @@ pub(crate) struct Opened {
 
 /// The text entries that make a tensor file a checkpoint: the configuration after `step` steps.
 pub fn metadata(config: &RunConfig, step: u64) -> Result<BTreeMap<String, String>> {
+    Ok(metadata_of(config.to_toml()?, step))
+}
+
+/// As [`metadata`] for an autoencoder.
+pub fn autoencoder_metadata(config: &AutoencoderRun, step: u64) -> Result<BTreeMap<String, String>> {
     Ok(metadata_of(config.to_toml()?, step))
 }
 

@@ -4,13 +4,15 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use crate::apply::{Model, Part};
 use crate::bench::peak_rss_mb;
 use crate::config::{RunConfig, SampleConfig};
 use crate::engine::{Device, to_host};
 use crate::error::{Error, Result};
-use crate::generate::{Start, sample_batch};
+use crate::generate::{Maker, Start, sample_batch};
 use crate::nn::config::{BlockPlan, Resample};
 use crate::nn::{Decoders, Denoiser, Ends, UNetConfig};
+use crate::task::Planes;
 
 /// Multiplications with an addition of one evaluation for one image. Normalisations, activations, sums, resampling and
 /// softmax are not counted, as in PyTorch's `FlopCounterMode`, whose numbers are twice these.
@@ -83,14 +85,14 @@ impl Macs {
 /// What making an image costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// Side of the images.
-    pub resolution: usize,
+    /// Height and width of the images.
+    pub resolution: [usize; 2],
     /// Weights of the network.
     pub parameters: u64,
-    /// Arithmetic of one evaluation.
-    pub macs: Macs,
+    /// Arithmetic of one evaluation; not known of networks with a condition.
+    pub macs: Option<Macs>,
     /// The sum of that.
-    pub macs_per_evaluation: u64,
+    pub macs_per_evaluation: Option<u64>,
     /// The sampler.
     pub sampler: &'static str,
     /// Its steps.
@@ -98,7 +100,7 @@ pub struct Cost {
     /// Its network evaluations for an image.
     pub evaluations: usize,
     /// Arithmetic of an image.
-    pub macs_per_image: u64,
+    pub macs_per_image: Option<u64>,
     /// What was measured, if it was.
     pub speed: Option<Speed>,
 }
@@ -121,28 +123,39 @@ pub struct Speed {
 impl Cost {
     /// What can be counted without running the network.
     pub fn count(config: &RunConfig) -> Result<Self> {
-        if config.condition.is_some() {
-            let problem = "only unconditional networks can be counted; `config show` prints the parameters of others";
-            return Err(Error::request(problem));
-        }
-        let macs = Macs::of(&config.network, config.ends());
+        let (parameters, macs, resolution) = match &config.condition {
+            Some(network) => (network.parameter_count(config.ends()), None, side(config)?),
+            None => {
+                let network = &config.network;
+                (
+                    network.parameter_count(config.ends()),
+                    Some(Macs::of(network, config.ends())),
+                    [network.resolution; 2],
+                )
+            }
+        };
         let sample = config.sample.resolved(&config.law())?;
         let evaluations = sample.evaluations(&config.law())?;
         Ok(Self {
-            resolution: config.network.resolution,
-            parameters: config.network.parameter_count(config.ends()) as u64,
+            resolution,
+            parameters: parameters as u64,
             macs,
-            macs_per_evaluation: macs.total(),
+            macs_per_evaluation: macs.map(|macs| macs.total()),
             sampler: sample.sampler.name(),
             steps: config.sample.steps,
             evaluations,
-            macs_per_image: macs.total() * evaluations as u64,
+            macs_per_image: macs.map(|macs| macs.total() * evaluations as u64),
             speed: None,
         })
     }
 }
 
-/// Times `repeat` batches after one short one that warms up.
+/// Height and width of a task's output in training.
+fn side(config: &RunConfig) -> Result<[usize; 2]> {
+    config.task.task().size().ok_or_else(|| Error::request("the task does not say the size of its images"))
+}
+
+/// Times `repeat` batches of an unconditional network after one short one that warms up.
 pub fn measure(
     net: &Denoiser,
     config: &RunConfig,
@@ -161,10 +174,43 @@ pub fn measure(
         Ok(began.elapsed().as_secs_f64())
     };
     run(&SampleConfig { steps: 1, ..config.sample.clone() })?;
+    best(batch, repeat, progress, &mut || run(&config.sample))
+}
+
+/// Times `repeat` batches of windows of the size of training after one that warms up.
+pub fn measure_task(
+    maker: &Maker,
+    config: &RunConfig,
+    batch: usize,
+    repeat: usize,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Speed> {
+    let (task, size) = (config.task.task(), side(config)?);
+    let [height, width] = size.map(|side| side / task.scale());
+    let channels = task.condition_channels();
+    let seen = Planes::new([channels, height, width], vec![0.0; channels * height * width]);
+    let condition = if channels == 3 { task.condition(seen)? } else { seen };
+    let parts = vec![Part { condition, size, y: 0, x: 0 }; batch];
+    let mut run = || {
+        let began = Instant::now();
+        maker.make(0, &parts)?;
+        Ok(began.elapsed().as_secs_f64())
+    };
+    run()?;
+    best(batch, repeat, progress, &mut run)
+}
+
+/// The best of `repeat` runs, each of which returns its seconds.
+fn best(
+    batch: usize,
+    repeat: usize,
+    progress: &mut dyn FnMut(usize, usize),
+    run: &mut dyn FnMut() -> Result<f64>,
+) -> Result<Speed> {
     let mut seconds = f64::INFINITY;
     for k in 0..repeat.max(1) {
         progress(k, repeat.max(1));
-        seconds = seconds.min(run(&config.sample)?);
+        seconds = seconds.min(run()?);
     }
     Ok(Speed {
         batch,
@@ -183,16 +229,25 @@ impl fmt::Display for Cost {
         };
         let Self { macs, steps, evaluations, .. } = self;
         writeln!(f, "parameters              {:.3} M ({})", self.parameters as f64 / 1e6, self.parameters)?;
-        writeln!(f, "MACs per evaluation     {} for an image of {r}x{r}", giga(macs.total()), r = self.resolution)?;
-        writeln!(f, "  convolutions          {}", giga(macs.convolution))?;
-        writeln!(f, "  dense layers          {}", giga(macs.linear))?;
-        writeln!(f, "  attention             {}", giga(macs.attention))?;
+        let [height, width] = self.resolution;
+        writeln!(f, "an image                {height}x{width}")?;
+        if let Some(macs) = macs {
+            writeln!(f, "MACs per evaluation     {}", giga(macs.total()))?;
+            writeln!(f, "  convolutions          {}", giga(macs.convolution))?;
+            writeln!(f, "  dense layers          {}", giga(macs.linear))?;
+            writeln!(f, "  attention             {}", giga(macs.attention))?;
+        }
         writeln!(f, "evaluations per image   {evaluations} ({} with {steps} steps)", self.sampler)?;
-        writeln!(f, "MACs per image          {}", giga(self.macs_per_image))?;
+        if let Some(macs) = self.macs_per_image {
+            writeln!(f, "MACs per image          {}", giga(macs))?;
+        }
         if let Some(speed) = &self.speed {
             let rate = speed.images_per_second;
             writeln!(f, "images per second       {rate:.3} (batch {}, {} threads)", speed.batch, speed.threads)?;
             writeln!(f, "peak memory             {} MiB", speed.peak_memory_mib)?;
+        }
+        if self.macs.is_none() {
+            return writeln!(f, "\nMACs are counted for networks without a condition only.");
         }
         writeln!(
             f,

@@ -1,16 +1,19 @@
 //! Autoencoders: training resumes to the bit, latents from disk are those made on the fly, one file holds both stages.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
-use crossfade::checkpoint::{self, Checkpoint, Weights};
+use crossfade::checkpoint::{self, Checkpoint, Weights, autoencoder_metadata};
 use crossfade::config::{AutoencoderRun, LatentConfig, RunConfig, is_autoencoder};
+use crossfade::convert::convert;
 use crossfade::data::{Dataset, LoaderConfig};
 use crossfade::engine::{Device, Tensor, from_host, to_host};
 use crossfade::generate::{Job, Shard, reproduce, run};
 use crossfade::latent::{AutoencoderCheckpoint, Batches, Latent, Originals, reconstruct};
 use crossfade::loss::AutoencoderLoss;
-use crossfade::nn::weights::gradients;
+use crossfade::nn::weights::{collect, gradients};
 use crossfade::nn::{AutoencoderConfig, PatchGan, UNetConfig};
 use crossfade::task::TaskConfig;
+use crossfade::tensorfile::{HostTensor, save_tensors};
 use crossfade::train::{AutoencoderReport, Event, RunDir, train, train_autoencoder};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -242,4 +245,26 @@ fn bad_configurations_are_explained() {
     let error = RunConfig::parse(text.trim_end_matches("\n[network]"), "b.toml").unwrap_err().to_string();
     assert!(error.contains("sample.clip") && error.contains("train.augment"), "{error}");
     assert!(!error.contains("1 or 3 channels"), "{error}");
+}
+
+/// The autoencoder of a reference's trainer, beside its training loss, becomes a checkpoint that opens as any other.
+#[test]
+fn a_reference_autoencoder_is_converted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("theirs.safetensors"), dir.path().join("ours.safetensors"));
+    let config = small();
+    let weights = collect(&config.autoencoder.init(7, &Device::flex()));
+    let prefixed = |(name, shape, values): &HostTensor| (format!("model.{name}"), shape.clone(), values.clone());
+    let mut theirs: Vec<HostTensor> = weights.iter().map(prefixed).collect();
+    theirs.push(("model.loss.logvar".into(), vec![1], vec![0.0]));
+    save_tensors(&from, &theirs, &BTreeMap::new()).unwrap();
+    let metadata: Vec<_> = autoencoder_metadata(&config, 60).unwrap().into_iter().collect();
+    let report = convert(&from, &to, Weights::Model, &config.autoencoder.parameter_shapes(), &metadata).unwrap();
+    assert_eq!((report.tensors, report.mapping.missed.len()), (weights.len(), 0));
+    assert_eq!(report.mapping.ignored.len(), 1);
+    let checkpoint = AutoencoderCheckpoint::open(&to).unwrap();
+    assert_eq!((checkpoint.step, &checkpoint.config), (60, &config));
+    for which in [Weights::Ema, Weights::Model] {
+        assert!(collect(&checkpoint.autoencoder(which, &Device::flex()).unwrap()) == weights);
+    }
 }

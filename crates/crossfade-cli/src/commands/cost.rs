@@ -5,8 +5,11 @@ use crate::cli::one_of;
 use crate::context::Context;
 use anyhow::Result;
 use clap::Args;
-use crossfade::checkpoint::Weights;
-use crossfade::cost::{Cost, measure};
+use crossfade::Error;
+use crossfade::checkpoint::{Checkpoint, Weights};
+use crossfade::config::RunConfig;
+use crossfade::cost::{Cost, Speed, measure, measure_task};
+use crossfade::generate::Maker;
 use crossfade::sample::Sampler;
 use std::path::Path;
 
@@ -66,14 +69,34 @@ pub fn run(args: &CostArgs, context: &Context) -> Result<()> {
     }
     let mut cost = Cost::count(&config)?;
     if !args.count_only {
-        let device = &context.device;
-        let net = match &checkpoint {
-            Some(checkpoint) => checkpoint.denoiser(Weights::Ema, device)?,
-            None => config.denoiser(config.network.init(config.ends(), 0, device)),
-        };
-        let mut progress = context.progress("batches", args.repeat);
-        let mut report = |done: usize, all: usize| progress.set(done as u64, all as u64);
-        cost.speed = Some(measure(&net, &config, args.batch as usize, args.repeat as usize, device, &mut report)?);
+        cost.speed = Some(speed(args, checkpoint.as_ref(), &config, context)?);
     }
     context.print(&cost, serde_json::to_value(&cost)?)
+}
+
+/// Times the network of a checkpoint, or one with random weights.
+fn speed(args: &CostArgs, checkpoint: Option<&Checkpoint>, config: &RunConfig, context: &Context) -> Result<Speed> {
+    let (device, batch, repeat) = (&context.device, args.batch as usize, args.repeat as usize);
+    let mut progress = context.progress("batches", args.repeat);
+    let mut report = |done: usize, all: usize| progress.set(done as u64, all as u64);
+    if let Some(network) = &config.condition {
+        let sample = config.sample.clone();
+        let maker = match checkpoint {
+            Some(checkpoint) => Maker::open(checkpoint, config.task.task().name(), Weights::Ema, sample, 0, device)?,
+            None if config.latent.is_some() => {
+                let problem = "a network on latents is measured from its checkpoint; or use --count-only";
+                return Err(Error::request(problem).into());
+            }
+            None => {
+                let unet = network.init(config.ends(), 0, device);
+                Maker::new(config.denoiser(unet), config, None, sample, 0, device)
+            }
+        };
+        return Ok(measure_task(&maker, config, batch, repeat, &mut report)?);
+    }
+    let net = match checkpoint {
+        Some(checkpoint) => checkpoint.denoiser(Weights::Ema, device)?,
+        None => config.denoiser(config.network.init(config.ends(), 0, device)),
+    };
+    Ok(measure(&net, config, batch, repeat, device, &mut report)?)
 }

@@ -176,16 +176,28 @@ impl Application<'_> {
     }
 
     fn outputs(&self, input: &Picture, mask: Option<&Mask>, picture: u64, windows: &[Window]) -> Result<Vec<Vec<f32>>> {
-        let parts: Vec<Part> = windows.iter().map(|w| self.part(input, mask, w)).collect::<Result<_>>()?;
-        self.make(picture, parts)
+        // A window without a hole is its own result.
+        let known = |w: &Window| mask.is_some_and(|mask| mask.cut(w.y, w.x, w.height, w.width).hole() == 0.0);
+        let unknown = windows.iter().filter(|w| !known(w));
+        let parts: Vec<Part> = unknown.map(|w| self.part(input, mask, w)).collect::<Result<_>>()?;
+        let mut made = self.make(picture, parts)?.into_iter();
+        let result = |w: &Window| match known(w) {
+            true => input.cut(w.y, w.x, w.height, w.width).values,
+            false => made.next().unwrap_or_default(),
+        };
+        Ok(windows.iter().map(result).collect())
     }
 
     /// The model's outputs, with the mirrored ones' mean if asked.
     fn make(&self, picture: u64, parts: Vec<Part>) -> Result<Vec<Vec<f32>>> {
-        let mut outputs = self.model.make(picture, &parts)?;
+        let made = |parts: &[Part]| -> Result<Vec<Planes>> {
+            let outputs = self.model.make(picture, parts)?.into_iter().zip(parts);
+            Ok(outputs.map(|(output, part)| self.task.task().output(output, &part.condition)).collect())
+        };
+        let mut outputs = made(&parts)?;
         if self.options.flip_test {
             let flip = |part: Part| Part { condition: part.condition.flipped(true), ..part };
-            let mirrored = self.model.make(picture, &parts.into_iter().map(flip).collect::<Vec<_>>())?;
+            let mirrored = made(&parts.into_iter().map(flip).collect::<Vec<_>>())?;
             for (output, back) in outputs.iter_mut().zip(mirrored) {
                 let back = back.flipped(true);
                 output.values.iter_mut().zip(back.values).for_each(|(a, b)| *a = (*a + b) / 2.0);

@@ -126,16 +126,7 @@ impl TrainConfig {
     pub(super) fn without_habits(&self) -> Self {
         let Self { log_every, sample_every, checkpoint_every, keep, .. } = Self::default();
         let Self { recompute, tensorboard, loader_threads, .. } = Self::default();
-        Self {
-            log_every,
-            sample_every,
-            checkpoint_every,
-            keep,
-            recompute,
-            tensorboard,
-            loader_threads,
-            ..self.clone()
-        }
+        Self { log_every, sample_every, checkpoint_every, keep, recompute, tensorboard, loader_threads, ..self.clone() }
     }
 }
 

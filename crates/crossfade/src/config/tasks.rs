@@ -51,6 +51,8 @@ impl RunConfig {
         let message =
             "a single decoder needs process.attenuation = \"constant\": eps follows from one part of phi only";
         checks.require(!single, &["condition.decoders", "process.attenuation"], message);
+        let encodable = task.makes_images() || self.latent.is_none();
+        checks.require(encodable, &["task.residual", "latent"], "must be 0 on latents: an autoencoder is of images");
         let augment = self.train.augment == 0.0;
         checks.require(augment, &["train.augment", "condition"], "must be 0: a condition would have to follow");
         let cached = self.latent.as_ref().is_some_and(|latent| latent.cache.is_some());

@@ -18,9 +18,9 @@ use super::ops::{
     linear_shape, norm_forward, norm_shape,
 };
 
-type Tracked<C> = FloatTensor<Autodiff<Flex, C>>;
+pub(super) type Tracked<C> = FloatTensor<Autodiff<Flex, C>>;
 
-fn retrieve(checkpointer: &mut Checkpointer, id: NodeId) -> Dense {
+pub(super) fn retrieve(checkpointer: &mut Checkpointer, id: NodeId) -> Dense {
     Dense::new(checkpointer.retrieve_node_output::<FlexTensor>(id))
 }
 

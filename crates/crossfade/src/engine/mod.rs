@@ -1,5 +1,6 @@
 //! The engine's vocabulary: all that the rest of the toolkit needs to know of tensors.
 mod autodiff;
+pub(crate) mod condition;
 mod device;
 mod flex;
 mod images;

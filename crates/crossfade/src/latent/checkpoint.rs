@@ -40,11 +40,13 @@ impl AutoencoderCheckpoint {
         self.opened.read()
     }
 
-    /// The autoencoder with the chosen weights, without gradients.
+    /// The autoencoder with the chosen weights, without gradients. A converted file holds one copy, without prefix.
     pub fn autoencoder(&self, weights: Weights, device: &Device) -> Result<Autoencoder> {
         let mut chosen = TensorMap::new();
-        for (name, tensor) in self.read()? {
-            chosen.extend(name.strip_prefix(weights.prefix()).map(|name| (name.to_string(), tensor)));
+        let all = self.read()?;
+        let prefix = if all.keys().any(|name| name.starts_with("model.")) { weights.prefix() } else { "" };
+        for (name, tensor) in all {
+            chosen.extend(name.strip_prefix(prefix).map(|name| (name.to_string(), tensor)));
         }
         load(&self.config.autoencoder, &chosen, device).map_err(|e| Error::file(&self.path, e.to_string()))
     }

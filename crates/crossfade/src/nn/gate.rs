@@ -2,8 +2,9 @@
 use burn::module::Module;
 use burn::tensor::{Tensor, activation};
 
+use super::attention::self_attention;
 use super::init::Place;
-use super::layers::Conv;
+use super::layers::{Conv, concat};
 
 /// A convolution and a gate; a tuple, because the reference names them `0` and `1`.
 pub type Decouple = (Conv, SpatialGate);
@@ -41,11 +42,10 @@ impl SpatialGate {
     /// # Shapes
     /// `[B, C, H, W]` to the same.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let [b, _, h, w] = x.dims();
         let a = self.map.forward(x.clone());
-        let q: Tensor<3> = self.q_conv.forward(a.clone()).reshape([b, h * w, 1]);
-        let k: Tensor<3> = self.k_conv.forward(a.clone()).reshape([b, 1, h * w]);
-        let mixed = activation::softmax(q.matmul(k), 2).matmul(a.reshape([b, h * w, 1]));
-        activation::softsign(mixed.reshape([b, 1, h, w])) * x
+        let (q, k) = (self.q_conv.forward(a.clone()), self.k_conv.forward(a.clone()));
+        // Attention of one head with one channel, whose scale 1/√d is 1.
+        let mixed = self_attention(concat(concat(q, k), a), 1);
+        activation::softsign(mixed) * x
     }
 }

@@ -54,6 +54,11 @@ impl Conv {
         self.weight.val()
     }
 
+    /// The biases, `[cout]`.
+    pub fn bias(&self) -> Tensor<1> {
+        self.bias.val()
+    }
+
     /// `base` plus the convolution of `x`.
     ///
     /// # Shapes
@@ -61,10 +66,7 @@ impl Conv {
     pub fn forward_onto(&self, base: Tensor<4>, x: Tensor<4>) -> Tensor<4> {
         let weight = self.weight.val();
         let padding = weight.dims()[2] / 2;
-        if is_fast(&x) {
-            return ops::conv2d(x, weight, self.bias.val(), Some(base), 1, padding);
-        }
-        base + conv2d(x, weight, self.bias.val(), 1, padding)
+        conv2d_onto(base, x, weight, self.bias.val(), 1, padding)
     }
 }
 
@@ -147,6 +149,24 @@ pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, p
         return ops::conv2d(x, weight, bias, None, stride, padding);
     }
     composed::conv2d(x, weight, bias, stride, padding)
+}
+
+/// `base` plus [`conv2d`].
+///
+/// # Shapes
+/// As there; `base` has the shape of the result.
+pub fn conv2d_onto(
+    base: Tensor<4>,
+    x: Tensor<4>,
+    weight: Tensor<4>,
+    bias: Tensor<1>,
+    stride: usize,
+    padding: usize,
+) -> Tensor<4> {
+    if is_fast(&x) {
+        return ops::conv2d(x, weight, bias, Some(base), stride, padding);
+    }
+    base + composed::conv2d(x, weight, bias, stride, padding)
 }
 
 /// y = (x − mean)/√(var + 1e-5)·γ + β, mean and (biased) variance over each sample's groups of channels.

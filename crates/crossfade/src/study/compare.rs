@@ -54,8 +54,8 @@ pub struct Side {
     pub checksum: String,
     /// Weights of the network.
     pub parameters: u64,
-    /// Multiply-accumulates of one evaluation.
-    pub macs_per_evaluation: u64,
+    /// Multiply-accumulates of one evaluation, where they can be counted.
+    pub macs_per_evaluation: Option<u64>,
 }
 
 /// An option in which the configurations differ.
@@ -141,7 +141,7 @@ pub fn compare(
             step: *step,
             checksum: checksum.clone(),
             parameters: config.sizes().parameters,
-            macs_per_evaluation: Cost::count(config).map_or(0, |cost| cost.macs_per_evaluation),
+            macs_per_evaluation: Cost::count(config).ok().and_then(|cost| cost.macs_per_evaluation),
         }
     };
     let differences = differences(&checkpoints[0].config, &checkpoints[1].config)?;
@@ -228,7 +228,7 @@ impl Comparison {
                 Td::fact(side.path.display().to_string()),
                 Td::new(side.step.to_string()),
                 Td::new(side.parameters.to_string()),
-                Td::new(side.macs_per_evaluation.to_string()),
+                Td::new(side.macs_per_evaluation.map_or_else(|| "–".into(), |macs| macs.to_string())),
                 Td::new(&side.checksum),
             ]
         };
@@ -257,10 +257,11 @@ impl fmt::Display for Comparison {
         for side in &self.sides {
             let Side { name, path, step, parameters, macs_per_evaluation, .. } = side;
             let path = path.display();
-            writeln!(
-                f,
-                "{name}: {path}, {step} steps, {parameters} parameters, {macs_per_evaluation} MACs an evaluation"
-            )?;
+            write!(f, "{name}: {path}, {step} steps, {parameters} parameters")?;
+            match macs_per_evaluation {
+                Some(macs) => writeln!(f, ", {macs} MACs an evaluation")?,
+                None => writeln!(f)?,
+            }
         }
         writeln!(f, "\n{}", self.results.markdown())?;
         for like in &self.likeness {

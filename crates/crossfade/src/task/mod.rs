@@ -21,7 +21,7 @@ pub use saliency::Saliency;
 pub use sketch::Sketch;
 pub use super_resolution::{LowAs, SuperResolution};
 
-use crate::data::{Image, Plane};
+use crate::data::{Filter, Image, PassOrder, Plane, resize};
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, Stream};
 
@@ -89,6 +89,14 @@ pub trait Task: Send + Sync {
     fn condition(&self, x: Planes) -> Result<Planes> {
         Ok(x)
     }
+    /// The picture in [−1, 1] that the network's output `made` means, given what it was told.
+    fn output(&self, made: Planes, _condition: &Planes) -> Planes {
+        made
+    }
+    /// Whether x_0 is an image or a map that an autoencoder can encode.
+    fn makes_images(&self) -> bool {
+        true
+    }
     /// All that is wrong with its options, each with the option's name in front.
     fn validate(&self) -> Vec<String>;
 }
@@ -154,6 +162,12 @@ impl TaskConfig {
     pub fn is_unconditional(&self) -> bool {
         self.task().condition_channels() == 0
     }
+}
+
+/// An image squeezed into a square, mirrored if asked.
+fn squeezed(image: &Image, side: usize, flip: bool) -> Planes {
+    let square = resize(image, side, side, Filter::Bilinear, PassOrder::HorizontalFirst);
+    Planes::from_image(&square).flipped(flip)
 }
 
 /// The map of an image that must have one.

@@ -1,6 +1,6 @@
 //! Saliency (SPEC §6.5): image and mask squeezed into a square.
-use super::{Draw, Fitting, Pair, Planes, Task, needed, side_problems};
-use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use super::{Draw, Fitting, Pair, Task, needed, side_problems, squeezed};
+use crate::data::{Image, Plane};
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 
@@ -39,10 +39,7 @@ impl Task for Saliency {
     }
     fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
         let mask = needed(label, image, "mask")?.to_image();
-        let square = |image: &Image| {
-            let image = resize(image, self.size, self.size, Filter::Bilinear, PassOrder::HorizontalFirst);
-            Planes::from_image(&image).flipped(draw.flip)
-        };
+        let square = |image: &Image| squeezed(image, self.size, draw.flip);
         Ok(Pair { target: square(&mask), condition: Some(square(&image.with_channels(3))) })
     }
     fn validate(&self) -> Vec<String> {

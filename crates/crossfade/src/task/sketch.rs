@@ -1,6 +1,6 @@
 //! Sketch to photograph (SPEC §6.8): the photograph is the target, the sketch the condition.
-use super::{Draw, Fitting, Pair, Planes, Task, needed, side_problems};
-use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use super::{Draw, Fitting, Pair, Planes, Task, needed, side_problems, squeezed};
+use crate::data::{Image, Plane};
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 
@@ -39,10 +39,7 @@ impl Task for Sketch {
     }
     fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
         let sketch = needed(label, image, "sketch")?.to_image();
-        let square = |image: &Image| {
-            let image = resize(image, self.size, self.size, Filter::Bilinear, PassOrder::HorizontalFirst);
-            Planes::from_image(&image).flipped(draw.flip)
-        };
+        let square = |image: &Image| squeezed(image, self.size, draw.flip);
         Ok(Pair { target: square(&image.with_channels(3)), condition: Some(square(&sketch)) })
     }
     fn condition(&self, x: Planes) -> Result<Planes> {

@@ -17,7 +17,7 @@ pub enum LowAs {
 }
 
 /// A larger image from a small one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SuperResolution {
     /// How many times larger, a side.
@@ -26,11 +26,14 @@ pub struct SuperResolution {
     pub size: usize,
     /// How the small image is shown to the network.
     pub low: LowAs,
+    /// Unless 0: x_0 is this many times what the enlarged image lacks, so that the network starts from the bicubic filter.
+    /// Not the paper's, and only for `low = "enlarged"`.
+    pub residual: f64,
 }
 
 impl Default for SuperResolution {
     fn default() -> Self {
-        Self { scale: 4, size: 512, low: LowAs::Small }
+        Self { scale: 4, size: 512, low: LowAs::Small, residual: 0.0 }
     }
 }
 
@@ -70,7 +73,12 @@ impl Task for SuperResolution {
         let side = self.size / self.scale;
         let small = resize(&large, side, side, Filter::Bicubic, PassOrder::HorizontalFirst);
         let condition = Planes::from_image(&self.shown(&small)).flipped(draw.flip);
-        Ok(Pair { target: Planes::from_image(&large).flipped(draw.flip), condition: Some(condition) })
+        let mut target = Planes::from_image(&large).flipped(draw.flip);
+        if self.residual > 0.0 {
+            let pixels = target.values.iter_mut().zip(&condition.values);
+            pixels.for_each(|(x, low)| *x = (*x - low) * self.residual as f32);
+        }
+        Ok(Pair { target, condition: Some(condition) })
     }
     fn condition(&self, x: Planes) -> Result<Planes> {
         match self.low {
@@ -78,8 +86,24 @@ impl Task for SuperResolution {
             LowAs::Enlarged => Ok(Planes::from_image(&self.shown(&x.to_image()))),
         }
     }
+    fn output(&self, mut made: Planes, condition: &Planes) -> Planes {
+        if self.residual > 0.0 {
+            let pixels = made.values.iter_mut().zip(&condition.values);
+            pixels.for_each(|(x, low)| *x = (low + *x / self.residual as f32).clamp(-1.0, 1.0));
+        }
+        made
+    }
+    fn makes_images(&self) -> bool {
+        self.residual == 0.0
+    }
     fn validate(&self) -> Vec<String> {
         let mut problems = side_problems("size", self.size, self.scale);
+        if !(0.0..=100.0).contains(&self.residual) {
+            problems.push(format!("residual must be from 0 to 100, not {}", self.residual));
+        }
+        if self.residual > 0.0 && self.low != LowAs::Enlarged {
+            problems.push("residual needs low = \"enlarged\"".into());
+        }
         if !(2..=16).contains(&self.scale) {
             problems.push(format!("scale must be from 2 to 16, not {}", self.scale));
         }

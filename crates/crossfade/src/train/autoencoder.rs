@@ -87,7 +87,7 @@ impl State {
     fn save(&self, config: &AutoencoderRun, dir: &RunDir) -> Result<PathBuf> {
         let path = dir.checkpoints().join(checkpoint::file_name(self.step));
         let tensors = [self.net.tensors(""), self.disc.tensors(DISCRIMINATOR)].concat();
-        save_tensors(&path, &tensors, &checkpoint::metadata_of(config.to_toml()?, self.step))?;
+        save_tensors(&path, &tensors, &checkpoint::autoencoder_metadata(config, self.step)?)?;
         checkpoint::prune(&dir.checkpoints(), config.train.keep)?;
         Ok(path)
     }

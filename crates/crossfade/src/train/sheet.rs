@@ -61,10 +61,12 @@ impl Sheet for CondUNet {
             let [_, height, width] = pair.target.shape;
             let Some(condition) = pair.condition else { continue };
             let told = shown(&condition, width, height);
-            let made = maker.make(counter, &[Part { condition, size: [height, width], y: 0, x: 0 }])?;
+            let part = Part { condition, size: [height, width], y: 0, x: 0 };
+            let made = maker.make(counter, std::slice::from_ref(&part))?;
+            let picture = |planes| shown(&config.task.task().output(planes, &part.condition), width, height);
             rows.push(told);
-            rows.extend(made.iter().map(|planes| shown(planes, width, height)));
-            rows.push(shown(&pair.target, width, height));
+            rows.extend(made.into_iter().map(picture));
+            rows.push(picture(pair.target));
         }
         Ok(contact_sheet(&rows, 3, 2, (128 / rows[0].width).max(1)))
     }

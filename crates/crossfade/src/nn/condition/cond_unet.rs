@@ -141,7 +141,7 @@ impl CondUNet {
             ups2: second.0,
             relations_up2: second.1,
             mid_block1: block("mid_block1", bottom, bottom),
-            mid_attn: FullAttention::new(&at("mid_attn"), bottom),
+            mid_attn: FullAttention::new(&at("mid_attn"), bottom, config.heads),
             mid_block2: block("mid_block2", bottom, bottom),
             decouple1: decouple("decouple1"),
             decouple2: two.then(|| decouple("decouple2")),

@@ -86,6 +86,8 @@ pub struct CondUNetConfig {
     pub condition_windows: Vec<[usize; 2]>,
     /// For each level, the window that pools the features ("window_sizes2").
     pub feature_windows: Vec<[usize; 2]>,
+    /// Heads of every attention of x_t to itself, each of 32 channels.
+    pub heads: usize,
     /// Deviation of the fixed frequencies of the time embedding.
     pub fourier_scale: f64,
 }
@@ -105,6 +107,7 @@ impl Default for CondUNetConfig {
             split: Split::Attention,
             condition_windows: windows.clone(),
             feature_windows: windows,
+            heads: 4,
             fourier_scale: 16.0,
         }
     }
@@ -178,6 +181,7 @@ impl CondUNetConfig {
         for (name, size) in [("channels", self.channels), ("condition_channels", self.condition_channels)] {
             require((1..=LIMIT).contains(&size), format!("{name} must be between 1 and {LIMIT}, not {size}"));
         }
+        require((1..=64).contains(&self.heads), format!("heads must be between 1 and 64, not {}", self.heads));
         let eights = |size: usize| size > 0 && size <= LIMIT && size.is_multiple_of(8);
         require(eights(self.width), format!("width must be a positive multiple of 8, not {}", self.width));
         let mults = self.mult.iter().all(|m| (1..=LIMIT).contains(m));

@@ -2,9 +2,10 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use super::mode::Mode;
+use super::mode::{Mode, Statistics};
+use crate::engine::{condition, is_fast, to_host};
 use crate::nn::init::{Place, Start};
-use crate::nn::layers::{composed, conv2d, group_norm, group_norm_silu};
+use crate::nn::layers::{Conv, composed, conv2d, conv2d_onto, group_norm, group_norm_silu};
 
 /// Uniform in ±1/√fan_in, the default of convolutions and dense layers.
 pub fn fan(fan_in: usize) -> Start {
@@ -47,6 +48,14 @@ impl AnyConv {
     /// `[B, cin, H, W]` to `[B, cout, H', W']`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         conv2d(x, self.weight.val(), self.bias.val(), self.stride, self.padding)
+    }
+
+    /// `base` plus the convolution of `x`.
+    ///
+    /// # Shapes
+    /// `x` `[B, cin, H, W]`, `base` and the result `[B, cout, H', W']`.
+    pub fn forward_onto(&self, base: Tensor<4>, x: Tensor<4>) -> Tensor<4> {
+        conv2d_onto(base, x, self.weight.val(), self.bias.val(), self.stride, self.padding)
     }
 }
 
@@ -135,6 +144,17 @@ impl TokenNorm {
 /// # Shapes
 /// `x` `[B, C, H, W]` to the same, `gain` `[1, C, 1, 1]`.
 pub fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
+    if is_fast(&x) {
+        return condition::channel_norm(x, gain);
+    }
+    composed_channel_norm(x, gain)
+}
+
+/// [`channel_norm`] in the engine's own operations.
+///
+/// # Shapes
+/// As there.
+pub fn composed_channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
     let centred = x.clone() - x.mean_dim(1);
     let variance = centred.clone().square().mean_dim(1);
     centred / (variance + 1e-5).sqrt() * gain
@@ -162,27 +182,57 @@ impl BatchNormed {
         }
     }
 
+    /// This normalisation of `conv` of `x`. In evaluation it is an affine map, which goes into the weights.
+    ///
+    /// # Shapes
+    /// `[B, cin, H, W]` to `[B, C, H, W]`.
+    pub fn after(&self, conv: &Conv, x: Tensor<4>, mode: Mode) -> Tensor<4> {
+        let Mode::Train { statistics, .. } = mode else {
+            let (weight, c) = (conv.weight(), self.weight.lazy_shape()[0]);
+            let variance = self.running_var.val().detach();
+            let scale = self.weight.val() / (variance + BATCH_EPSILON).sqrt();
+            let bias = (conv.bias() - self.running_mean.val().detach()) * scale.clone() + self.bias.val();
+            let padding = weight.dims()[2] / 2;
+            return conv2d(x, weight * scale.reshape([c, 1, 1, 1]), bias, 1, padding);
+        };
+        self.of_batch(conv.forward(x), statistics)
+    }
+
+    /// By the statistics of the batch.
+    ///
     /// # Shapes
     /// `[B, C, H, W]` to the same.
-    pub fn forward(&self, x: Tensor<4>, mode: Mode) -> Tensor<4> {
-        let [b, c, h, w] = x.dims();
-        let count = b * h * w;
-        let (mean, variance) = match mode {
-            Mode::Eval => (self.running_mean.val().detach(), self.running_var.val().detach()),
-            Mode::Train { statistics, .. } => {
-                let rows: Tensor<2> = x.clone().swap_dims(0, 1).reshape([c, count]);
-                let mean = rows.clone().mean_dim(1);
-                let variance = (rows - mean.clone()).square().mean_dim(1);
-                let (mean, variance) = (mean.reshape([c]), variance.reshape([c]));
-                // The running variance is the unbiased one, as in PyTorch.
-                let unbiased = count as f64 / (count.max(2) - 1) as f64;
-                statistics.note(self.running_mean.id, mean.clone().detach());
-                statistics.note(self.running_var.id, variance.clone().detach() * unbiased);
-                (mean, variance)
-            }
+    pub fn of_batch(&self, x: Tensor<4>, statistics: &Statistics) -> Tensor<4> {
+        let [b, _, h, w] = x.dims();
+        let (gamma, beta) = (self.weight.val(), self.bias.val());
+        let (y, mean, variance) = if is_fast(&x) {
+            let (y, moments) = condition::batch_norm(x, gamma, beta, BATCH_EPSILON);
+            let (mean, variance) = moments.split();
+            (y, mean, variance)
+        } else {
+            composed_batch_norm(x, gamma, beta)
         };
-        let scale = self.weight.val() / (variance + BATCH_EPSILON).sqrt();
-        let shift = self.bias.val() - mean * scale.clone();
-        x * scale.reshape([1, c, 1, 1]) + shift.reshape([1, c, 1, 1])
+        // The running variance is the unbiased one, as in PyTorch.
+        let count = b * h * w;
+        let unbiased = (count as f64 / (count.max(2) - 1) as f64) as f32;
+        statistics.note(self.running_mean.id, mean);
+        statistics.note(self.running_var.id, variance.iter().map(|v| v * unbiased).collect());
+        y
     }
+}
+
+/// Batch normalisation in the engine's own operations, with mean and biased variance of the batch.
+///
+/// # Shapes
+/// `x` `[B, C, H, W]` to the same, `gamma` and `beta` `[C]`.
+pub fn composed_batch_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>) -> (Tensor<4>, Vec<f32>, Vec<f32>) {
+    let [b, c, h, w] = x.dims();
+    let rows: Tensor<2> = x.clone().swap_dims(0, 1).reshape([c, b * h * w]);
+    let mean = rows.clone().mean_dim(1);
+    let variance = (rows - mean.clone()).square().mean_dim(1);
+    let (mean, variance): (Tensor<1>, Tensor<1>) = (mean.reshape([c]), variance.reshape([c]));
+    let scale = gamma / (variance.clone() + BATCH_EPSILON).sqrt();
+    let shift = beta - mean.clone() * scale.clone();
+    let y = x * scale.reshape([1, c, 1, 1]) + shift.reshape([1, c, 1, 1]);
+    (y, to_host(mean.detach()), to_host(variance.detach()))
 }

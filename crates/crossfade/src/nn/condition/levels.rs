@@ -54,7 +54,7 @@ pub fn downs(place: &Place, relations: &Place, config: &CondUNetConfig) -> (Vec<
             AnyConv::new(&next, [cin, cout, 3], 1, 1)
         };
         let block = |name| ResBlock::new(&at.at(name), cin, cin, Some(emb));
-        let down = (block("0"), block("1"), LinearAttention::new(&at.at("2"), cin), next);
+        let down = (block("0"), block("1"), LinearAttention::new(&at.at("2"), cin, config.heads), next);
         let windows = [config.condition_windows[i], config.feature_windows[i]];
         (down, Relation::new(&relations.at(&name), cin, cin, windows))
     };
@@ -73,7 +73,7 @@ pub fn ups(place: &Place, relations: &Place, config: &CondUNetConfig) -> (Vec<Up
         let up = (
             block("0"),
             block("1"),
-            LinearAttention::new(&at.at("2"), cin),
+            LinearAttention::new(&at.at("2"), cin, config.heads),
             Enlarge::new(&at.at("3"), cin, cout, i > 0),
         );
         let windows = [config.condition_windows[i], config.feature_windows[i]];

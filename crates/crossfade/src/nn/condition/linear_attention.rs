@@ -4,11 +4,12 @@ use burn::tensor::{Tensor, activation};
 
 use super::layers::{channel_norm, fan};
 use super::names::named_module;
-use crate::nn::attention::attention;
+use crate::engine::{condition, is_fast};
+use crate::nn::attention::self_attention;
 use crate::nn::init::{Place, Start};
 use crate::nn::layers::{Conv, conv2d};
 
-const HEADS: usize = 4;
+/// Channels of a head.
 const HEAD: usize = 32;
 
 /// Residual linear attention behind a normalisation.
@@ -37,27 +38,22 @@ pub struct FullAttention {
 
 named_module!(FullAttention { to_qkv: "fn.fn.to_qkv.weight", to_out: "fn.fn.to_out", gain: "fn.norm.g" });
 
-fn qkv_weight(place: &Place, channels: usize) -> Param<Tensor<4>> {
-    place.param("fn.fn.to_qkv.weight", [3 * HEADS * HEAD, channels, 1, 1], fan(channels))
+fn qkv_weight(place: &Place, channels: usize, heads: usize) -> Param<Tensor<4>> {
+    place.param("fn.fn.to_qkv.weight", [3 * heads * HEAD, channels, 1, 1], fan(channels))
 }
 
-/// q, k and v: channels are ordered {q, k, v}, head, channel.
-///
-/// # Shapes
-/// `x` `[B, C, H, W]` to three of `[B, heads, d, H·W]`.
-fn qkv(x: Tensor<4>, weight: Tensor<4>) -> [Tensor<4>; 3] {
-    let [b, _, h, w] = x.dims();
-    let bias = Tensor::zeros([3 * HEADS * HEAD], &x.device().without_autodiff());
-    let all: Tensor<5> = conv2d(x, weight, bias, 1, 0).reshape([b, 3, HEADS, HEAD, h * w]);
-    std::array::from_fn(|i| all.clone().narrow(1, i, 1).reshape([b, HEADS, HEAD, h * w]))
+/// A 1x1 convolution without bias.
+fn project(x: Tensor<4>, weight: Tensor<4>) -> Tensor<4> {
+    let bias = Tensor::zeros([weight.dims()[0]], &x.device().without_autodiff());
+    conv2d(x, weight, bias, 1, 0)
 }
 
 impl LinearAttention {
-    /// For `channels` channels.
-    pub fn new(place: &Place, channels: usize) -> Self {
+    /// For `channels` channels, with `heads` heads.
+    pub fn new(place: &Place, channels: usize, heads: usize) -> Self {
         Self {
-            to_qkv: qkv_weight(place, channels),
-            to_out: Conv::new(&place.at("fn.fn.to_out.0"), HEADS * HEAD, channels, 1),
+            to_qkv: qkv_weight(place, channels, heads),
+            to_out: Conv::new(&place.at("fn.fn.to_out.0"), heads * HEAD, channels, 1),
             out_gain: place.param("fn.fn.to_out.1.g", [1, channels, 1, 1], Start::Ones),
             gain: place.param("fn.norm.g", [1, channels, 1, 1], Start::Ones),
         }
@@ -68,22 +64,34 @@ impl LinearAttention {
     /// # Shapes
     /// `[B, C, H, W]` to the same.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let [b, _, h, w] = x.dims();
-        let [q, k, v] = qkv(channel_norm(x.clone(), self.gain.val()), self.to_qkv.val());
-        let q = activation::softmax(q, 2) * (HEAD as f64).powf(-0.5);
-        let k = activation::softmax(k, 3);
-        let context = (v / (h * w) as f64).matmul(k.swap_dims(2, 3));
-        let y = context.matmul(q).reshape([b, HEADS * HEAD, h, w]);
+        let qkv = project(channel_norm(x.clone(), self.gain.val()), self.to_qkv.val());
+        let heads = qkv.dims()[1] / 3 / HEAD;
+        let y = if is_fast(&qkv) { condition::linear_attention(qkv, heads) } else { composed_linear(qkv, heads) };
         x + channel_norm(self.to_out.forward(y), self.out_gain.val())
     }
 }
 
+/// The linear attention of an image to itself in the engine's own operations; channels are ordered {q, k, v}, head, channel.
+///
+/// # Shapes
+/// `qkv` `[B, 3C, H, W]` to `[B, C, H, W]`.
+pub fn composed_linear(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
+    let [b, c3, h, w] = qkv.dims();
+    let d = c3 / 3 / heads;
+    let all: Tensor<5> = qkv.reshape([b, 3, heads, d, h * w]);
+    let [q, k, v] = std::array::from_fn(|i| all.clone().narrow(1, i, 1).reshape([b, heads, d, h * w]));
+    let q: Tensor<4> = activation::softmax(q, 2) * (d as f64).powf(-0.5);
+    let k: Tensor<4> = activation::softmax(k, 3);
+    let context = (v / (h * w) as f64).matmul(k.swap_dims(2, 3));
+    context.matmul(q).reshape([b, c3 / 3, h, w])
+}
+
 impl FullAttention {
-    /// For `channels` channels.
-    pub fn new(place: &Place, channels: usize) -> Self {
+    /// For `channels` channels, with `heads` heads.
+    pub fn new(place: &Place, channels: usize, heads: usize) -> Self {
         Self {
-            to_qkv: qkv_weight(place, channels),
-            to_out: Conv::new(&place.at("fn.fn.to_out"), HEADS * HEAD, channels, 1),
+            to_qkv: qkv_weight(place, channels, heads),
+            to_out: Conv::new(&place.at("fn.fn.to_out"), heads * HEAD, channels, 1),
             gain: place.param("fn.norm.g", [1, channels, 1, 1], Start::Ones),
         }
     }
@@ -93,9 +101,12 @@ impl FullAttention {
     /// # Shapes
     /// `[B, C, H, W]` to the same.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let [b, _, h, w] = x.dims();
-        let [q, k, v] = qkv(channel_norm(x.clone(), self.gain.val()), self.to_qkv.val());
-        let y = attention(q, k, v).reshape([b, HEADS * HEAD, h, w]);
-        self.to_out.forward_onto(x, y)
+        let weight = self.to_qkv.val();
+        let [c3, channels, _, _] = weight.dims();
+        let heads = c3 / 3 / HEAD;
+        // From the order {q, k, v}, head, channel to head, channel, {q, k, v}: weights are less to move than images.
+        let weight: Tensor<3> = weight.reshape([3, heads * HEAD, channels]).permute([1, 0, 2]);
+        let qkv = project(channel_norm(x.clone(), self.gain.val()), weight.reshape([c3, channels, 1, 1]));
+        self.to_out.forward_onto(x, self_attention(qkv, heads))
     }
 }

@@ -42,8 +42,8 @@ const MOMENTUM: f32 = 0.03;
 pub struct Statistics(RefCell<Vec<(ParamId, Vec<f32>)>>);
 
 impl Statistics {
-    pub(super) fn note(&self, buffer: ParamId, values: Tensor<1>) {
-        self.0.borrow_mut().push((buffer, to_host(values)));
+    pub(super) fn note(&self, buffer: ParamId, values: Vec<f32>) {
+        self.0.borrow_mut().push((buffer, values));
     }
 
     /// The module with running ← 0.97·running + 0.03·batch for every batch noted.

@@ -78,15 +78,15 @@ impl Relation {
     /// `condition` `[B, C, h, w]`, `x` `[B, d, H, W]` to `[B, d, H, W]`.
     pub fn forward(&self, condition: Tensor<4>, x: Tensor<4>, mode: Mode) -> Tensor<4> {
         let [_, _, h, w] = x.dims();
-        let condition = self.condition_norm.forward(self.condition_conv.forward(condition), mode);
-        let x = self.feature_norm.forward(self.feature_conv.forward(x), mode);
+        let condition = self.condition_norm.after(&self.condition_conv, condition, mode);
+        let x = self.feature_norm.after(&self.feature_conv, x, mode);
         let both = concat(resize(condition.clone(), [h, w], Corners::Aligned), x.clone());
-        let shortcut = self.gn.forward(x.clone() + self.concat_conv.forward(both));
+        let shortcut = self.gn.forward(self.concat_conv.forward_onto(x.clone(), both));
         let asking = mean_pool(condition, self.windows[0]);
         let asked = mean_pool(x, self.windows[1]);
         let a = asking.clone() + self.attend(asking, asked);
         let a = a.clone() + self.mlp(a, mode);
-        shortcut + self.out_conv.forward(resize(a, [h, w], Corners::Aligned))
+        self.out_conv.forward_onto(shortcut, resize(a, [h, w], Corners::Aligned))
     }
 
     /// softmax(q kᵀ)·v for every head, without scaling; positions are added to what is asking and asked.

@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use super::layers::{GroupNormed, fan};
 use super::names::named_module;
 use crate::nn::init::Place;
-use crate::nn::layers::{Conv, Dense, conv2d};
+use crate::nn::layers::{Conv, Dense, conv2d, group_norm};
 
 /// Groups of every group normalisation but the stem's.
 pub const GROUPS: usize = 8;
@@ -29,11 +29,11 @@ impl StandardConv {
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let weight = self.weight.val();
         let [cout, cin, _, _] = weight.dims();
-        let rows: Tensor<2> = weight.reshape([cout, 9 * cin]);
-        let rows = rows.clone() - rows.mean_dim(1);
-        let variance = rows.clone().square().mean_dim(1);
-        let weight = (rows / (variance + 1e-5).sqrt()).reshape([cout, cin, 3, 3]);
-        conv2d(x, weight, self.bias.val(), 1, 1)
+        let device = weight.device().without_autodiff();
+        let (ones, zeros) = (Tensor::ones([cout], &device), Tensor::zeros([cout], &device));
+        // Every output is a group of its own.
+        let weight = group_norm(weight.reshape([1, cout, 9 * cin, 1]), ones, zeros, cout);
+        conv2d(x, weight.reshape([cout, cin, 3, 3]), self.bias.val(), 1, 1)
     }
 }
 

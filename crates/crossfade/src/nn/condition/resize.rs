@@ -1,30 +1,9 @@
-//! Linear maps of rows and columns: bilinear resizing and mean pooling as products with small matrices.
-//!
-//! A matrix applies to images of any batch, is its own gradient, and costs little beside the convolutions around it.
+//! Linear maps of rows and columns: bilinear resizing and mean pooling.
 use burn::tensor::{Device, Tensor};
+use crossfade_kernels::planes::LineMap;
 
-use crate::engine::from_vec;
-
-/// A matrix of `rows` x `columns`, most entries zero.
-struct Map {
-    rows: usize,
-    columns: usize,
-    entries: Vec<f32>,
-}
-
-impl Map {
-    fn zeros(rows: usize, columns: usize) -> Self {
-        Self { rows, columns, entries: vec![0.0; rows * columns] }
-    }
-
-    fn add(&mut self, row: usize, column: usize, value: f64) {
-        self.entries[row * self.columns + column] += value as f32;
-    }
-
-    fn tensor(self, device: &Device) -> Tensor<2> {
-        from_vec(self.entries, [self.rows, self.columns], device)
-    }
-}
+use crate::engine::condition::{PlaneMap, map_planes};
+use crate::engine::{from_vec, is_fast};
 
 /// Which positions of the input an output is interpolated from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +14,8 @@ pub enum Corners {
     Apart,
 }
 
-fn bilinear(from: usize, to: usize, corners: Corners) -> Map {
-    let mut map = Map::zeros(to, from);
-    for i in 0..to {
+fn bilinear(from: usize, to: usize, corners: Corners) -> LineMap {
+    let sources = |i: usize| {
         let place = match corners {
             Corners::Aligned if to == 1 => 0.0,
             Corners::Aligned => i as f64 * (from - 1) as f64 / (to - 1) as f64,
@@ -45,29 +23,39 @@ fn bilinear(from: usize, to: usize, corners: Corners) -> Map {
         };
         let low = (place.floor() as usize).min(from - 1);
         let part = place - low as f64;
-        map.add(i, low, 1.0 - part);
-        map.add(i, (low + 1).min(from - 1), part);
-    }
-    map
+        vec![(low, (1.0 - part) as f32), ((low + 1).min(from - 1), part as f32)]
+    };
+    LineMap::new(from, (0..to).map(sources))
 }
 
 /// Means of `window` neighbours; where the last window reaches beyond the end there are zeros.
-fn means(from: usize, window: usize) -> Map {
-    let mut map = Map::zeros(from.div_ceil(window), from);
-    (0..from).for_each(|i| map.add(i / window, i, 1.0 / window as f64));
-    map
+fn means(from: usize, window: usize) -> LineMap {
+    let windows = (0..from).step_by(window).map(|first| first..(first + window).min(from));
+    LineMap::new(from, windows.map(|places| places.map(|i| (i, (1.0 / window as f64) as f32)).collect()))
 }
 
 /// R x Cᵀ for every channel of every image.
-fn separable(x: Tensor<4>, rows: Map, columns: Map) -> Tensor<4> {
+fn separable(x: Tensor<4>, rows: LineMap, columns: LineMap) -> Tensor<4> {
+    if is_fast(&x) {
+        return map_planes(x, PlaneMap::new(rows, columns));
+    }
+    composed_separable(x, &rows, &columns)
+}
+
+/// [`separable`] as products with matrices, most of whose entries are zero.
+fn composed_separable(x: Tensor<4>, rows: &LineMap, columns: &LineMap) -> Tensor<4> {
     let [b, c, h, w] = x.dims();
     let device = x.device().without_autodiff();
-    let (to_h, to_w) = (rows.rows, columns.rows);
-    let x = x.reshape([b * c * h, w]).matmul(columns.tensor(&device).transpose());
+    let (to_h, to_w) = (rows.to(), columns.to());
+    let x = x.reshape([b * c * h, w]).matmul(matrix(columns, &device).transpose());
     // Rows meet a single matrix when they come last.
     let x = x.reshape([b * c, h, to_w]).swap_dims(1, 2).reshape([b * c * to_w, h]);
-    let x = x.matmul(rows.tensor(&device).transpose());
+    let x = x.matmul(matrix(rows, &device).transpose());
     x.reshape([b * c, to_w, to_h]).swap_dims(1, 2).reshape([b, c, to_h, to_w])
+}
+
+fn matrix(map: &LineMap, device: &Device) -> Tensor<2> {
+    from_vec(map.dense(), [map.to(), map.from()], device)
 }
 
 /// Bilinear interpolation to another size.
@@ -117,6 +105,25 @@ mod tests {
             assert_eq!(to_host(resize(row(from), [1, to], corners)), want, "{from:?} to {to}, {corners:?}");
             let column = row(from).swap_dims(2, 3);
             assert_eq!(to_host(resize(column, [to, 1], corners)), want);
+        }
+    }
+
+    #[test]
+    fn products_with_matrices_give_the_same() {
+        let device = Device::flex().autodiff();
+        let x = || from_vec((0..2 * 3 * 35).map(|v| (v as f32).sin()).collect(), [2, 3, 5, 7], &device).require_grad();
+        for (rows, columns) in
+            [(bilinear(5, 9, Corners::Aligned), bilinear(7, 3, Corners::Apart)), (means(5, 2), means(7, 4))]
+        {
+            let run = |f: &dyn Fn(Tensor<4>) -> Tensor<4>| {
+                let x = x();
+                let y = f(x.clone());
+                let grads = y.clone().powi_scalar(2).sum().backward();
+                [to_host(y), x.grad(&grads).map(to_host).unwrap_or_default()].concat()
+            };
+            let fast = run(&|x| separable(x, rows.clone(), columns.clone()));
+            let slow = run(&|x| composed_separable(x, &rows, &columns));
+            assert!(fast.len() == slow.len() && fast.iter().zip(&slow).all(|(a, b)| (a - b).abs() < 1e-5));
         }
     }
 

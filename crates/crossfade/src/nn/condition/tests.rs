@@ -136,13 +136,52 @@ fn running_statistics_are_saved_and_resumed() {
 fn batch_statistics_are_those_of_pytorch() {
     let norm = layers::BatchNormed::new(&crate::nn::init::Place::root(0, &Device::flex()), 1);
     let x = from_vec(vec![1.0, 2.0, 3.0, 6.0], [2, 1, 1, 2], &Device::flex());
-    let (statistics, dropout) = (Statistics::default(), DropoutKey { seed: 0, step: 0, samples: vec![0, 1] });
-    let y = norm.forward(x, Mode::Train { dropout: &dropout, statistics: &statistics });
+    let statistics = Statistics::default();
+    let y = norm.of_batch(x, &statistics);
     let deviation = (3.5f32 + 1e-3).sqrt();
     near(&to_host(y), &[-2.0, -1.0, 0.0, 3.0].map(|v| v / deviation), 1e-6);
     let state = collect(&statistics.into_module(norm));
     near(&state[2].2, &[0.09], 1e-6);
     near(&state[3].2, &[0.97 + 0.03 * 14.0 / 3.0], 1e-6);
+}
+
+/// The fast operations against the engine's own: results and all gradients.
+#[test]
+fn fast_layers_equal_the_engines_own() {
+    let random = |seed: u64, shape: [usize; 4]| {
+        let mut values = vec![0.0; shape.iter().product()];
+        crate::rng::Stream::new(seed, 0, 0, crate::rng::Purpose::Noise).fill_normal(&mut values);
+        from_vec(values, shape, &Device::flex().autodiff()).require_grad()
+    };
+    let compare = |x: Tensor<4>, gain: Tensor<4>, pair: [&dyn Fn(Tensor<4>, Tensor<4>) -> Tensor<4>; 2]| {
+        let [fast, own] = pair.map(|f| {
+            let y = f(x.clone(), gain.clone());
+            let grads = (y.clone() * random(9, y.dims()).detach()).sum().backward();
+            let gradient = |x: &Tensor<4>| x.grad(&grads).map(to_host).unwrap_or_default();
+            [to_host(y), gradient(&x), gradient(&gain)]
+        });
+        for (fast, own) in fast.iter().zip(&own) {
+            let size = own.iter().fold(0.0f32, |a, b| a.max(b.abs()));
+            near(
+                &fast.iter().map(|v| v / size).collect::<Vec<_>>(),
+                &own.iter().map(|v| v / size).collect::<Vec<_>>(),
+                2e-5,
+            );
+        }
+    };
+    let vector = |gain: Tensor<4>| gain.clone().reshape([gain.dims()[1]]);
+    let (x, gain) = (random(1, [2, 192, 5, 7]), random(2, [1, 192, 1, 1]));
+    compare(x.clone(), gain.clone(), [&layers::channel_norm, &layers::composed_channel_norm]);
+    compare(
+        x.clone(),
+        gain.clone(),
+        [&|x, g| crate::engine::condition::batch_norm(x, vector(g.clone()), vector(g), 1e-3).0, &|x, g| {
+            layers::composed_batch_norm(x, vector(g.clone()), vector(g)).0
+        }],
+    );
+    let linear = |f: fn(Tensor<4>, usize) -> Tensor<4>| move |x: Tensor<4>, g: Tensor<4>| f(x * g, 2);
+    let (fast, own) = (crate::engine::condition::linear_attention, linear_attention::composed_linear);
+    compare(x, gain, [&linear(fast), &linear(own)]);
 }
 
 #[test]

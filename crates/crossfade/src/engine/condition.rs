@@ -1,0 +1,309 @@
+//! Fast operations that only the conditional networks have, and their gradients.
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::{Autodiff, NodeId};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, Flex, backend_extension};
+use burn::tensor::Tensor;
+use crossfade_kernels::linear_attention::{self, LinearAttentionShape};
+use crossfade_kernels::planes::{self, LineMap};
+use crossfade_kernels::{batch_norm, channel_norm};
+use std::sync::{Arc, OnceLock};
+
+use super::autodiff::{Tracked, retrieve};
+use super::flex::{Dense, Room};
+
+/// Maps of the columns and of the rows of every plane, shared with the backward pass.
+#[derive(Clone, Debug)]
+pub struct PlaneMap(Arc<[LineMap; 2]>);
+
+impl PlaneMap {
+    /// Columns are mapped by `rows`, which says how many rows there will be, and rows by `columns`.
+    pub fn new(rows: LineMap, columns: LineMap) -> Self {
+        Self(Arc::new([rows, columns]))
+    }
+
+    fn apply(&self, x: FlexTensor) -> FlexTensor {
+        let x = Dense::new(x);
+        let [rows, columns] = &*self.0;
+        let [b, c, _, _] = x.dims();
+        let size = [rows.to(), columns.to()];
+        let mut out = Room::new(b * c * size[0] * size[1]);
+        planes::map(x.values(), rows, columns, out.values());
+        out.tensor([b, c, size[0], size[1]])
+    }
+}
+
+/// Mean and variance of every channel of a batch, filled in by [`batch_norm`].
+#[derive(Clone, Debug, Default)]
+pub struct Moments(Arc<OnceLock<Vec<[f32; 2]>>>);
+
+impl Moments {
+    /// Means, then biased variances.
+    pub fn split(&self) -> (Vec<f32>, Vec<f32>) {
+        self.0.get().into_iter().flatten().map(|[mean, variance]| (*mean, *variance)).unzip()
+    }
+}
+
+/// Differentiable operations.
+#[backend_extension(Flex, Autodiff)]
+pub trait ConditionOps: Backend {
+    /// Attention of linear cost.
+    fn attend_linearly(qkv: FloatTensor<Self>, heads: usize) -> FloatTensor<Self>;
+    /// Normalisation over channels.
+    fn norm_channels(x: FloatTensor<Self>, gain: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// Normalisation over the batch.
+    fn norm_batch(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        epsilon: f64,
+        moments: Moments,
+    ) -> FloatTensor<Self>;
+    /// Linear maps of rows and columns.
+    fn map_planes(x: FloatTensor<Self>, map: PlaneMap) -> FloatTensor<Self>;
+}
+
+/// # Shapes
+/// `qkv` `[B, 3C, H, W]`, channels ordered {q, k, v}, head, channel, to `[B, C, H, W]`.
+pub fn linear_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
+    Tensor::from_dispatch(Dispatch::attend_linearly(qkv.into_dispatch(), heads))
+}
+
+/// # Shapes
+/// `x` `[B, C, H, W]` to the same, `gain` `[1, C, 1, 1]`.
+pub fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
+    Tensor::from_dispatch(Dispatch::norm_channels(x.into_dispatch(), gain.into_dispatch()))
+}
+
+/// By the statistics of this batch, which are given back.
+///
+/// # Shapes
+/// `x` `[B, C, H, W]` to the same, `gamma` and `beta` `[C]`.
+pub fn batch_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> (Tensor<4>, Moments) {
+    let moments = Moments::default();
+    let (x, gamma, beta) = (x.into_dispatch(), gamma.into_dispatch(), beta.into_dispatch());
+    (Tensor::from_dispatch(Dispatch::norm_batch(x, gamma, beta, epsilon, moments.clone())), moments)
+}
+
+/// # Shapes
+/// `x` `[B, C, H, W]` to `[B, C, H', W']`.
+pub fn map_planes(x: Tensor<4>, map: PlaneMap) -> Tensor<4> {
+    Tensor::from_dispatch(Dispatch::map_planes(x.into_dispatch(), map))
+}
+
+fn attention_shape(qkv: &Dense, heads: usize) -> LinearAttentionShape {
+    let [n, c3, h, w] = qkv.dims();
+    LinearAttentionShape { n, heads, d: c3 / 3 / heads, positions: h * w }
+}
+
+fn attention_forward(qkv: FlexTensor, heads: usize) -> (FlexTensor, Vec<f32>) {
+    let qkv = Dense::new(qkv);
+    let shape = attention_shape(&qkv, heads);
+    let [b, c3, h, w] = qkv.dims();
+    let (mut out, mut kept) = (Room::new(shape.out_len()), vec![0.0; shape.kept_len()]);
+    linear_attention::forward(qkv.values(), shape, out.values(), &mut kept);
+    (out.tensor([b, c3 / 3, h, w]), kept)
+}
+
+fn channels_forward(x: FlexTensor, gain: FlexTensor) -> (FlexTensor, Vec<f32>) {
+    let (x, gain) = (Dense::new(x), Dense::new(gain));
+    let [b, _, h, w] = x.dims();
+    let (mut out, mut stats) = (Room::new(x.values().len()), vec![0.0; 2 * b * h * w]);
+    channel_norm::forward(x.values(), gain.values(), h * w, out.values(), &mut stats);
+    (out.tensor(x.shape()), stats)
+}
+
+/// The result, and mean and 1/√(variance + ε) of every channel.
+fn batch_forward(inputs: [FlexTensor; 3], epsilon: f64, moments: &Moments) -> (FlexTensor, Vec<[f32; 2]>) {
+    let [x, gamma, beta] = inputs.map(Dense::new);
+    let [_, c, h, w] = x.dims();
+    let found = moments.0.get_or_init(|| batch_norm::moments(x.values(), c, h * w));
+    let rstd = |variance: f32| (1.0 / (f64::from(variance) + epsilon).sqrt()) as f32;
+    let stats: Vec<[f32; 2]> = found.iter().map(|&[mean, variance]| [mean, rstd(variance)]).collect();
+    let channels = stats.iter().zip(gamma.values().iter().zip(beta.values()));
+    let affine: Vec<[f32; 2]> =
+        channels.map(|([mean, rstd], (gamma, beta))| [gamma * rstd, beta - mean * gamma * rstd]).collect();
+    let mut out = Room::new(x.values().len());
+    batch_norm::apply(x.values(), &affine, h * w, out.values());
+    (out.tensor(x.shape()), stats)
+}
+
+impl ConditionOps for Flex {
+    fn attend_linearly(qkv: FloatTensor<Self>, heads: usize) -> FloatTensor<Self> {
+        attention_forward(qkv, heads).0
+    }
+
+    fn norm_channels(x: FloatTensor<Self>, gain: FloatTensor<Self>) -> FloatTensor<Self> {
+        channels_forward(x, gain).0
+    }
+
+    fn norm_batch(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        epsilon: f64,
+        moments: Moments,
+    ) -> FloatTensor<Self> {
+        batch_forward([x, gamma, beta], epsilon, &moments).0
+    }
+
+    fn map_planes(x: FloatTensor<Self>, map: PlaneMap) -> FloatTensor<Self> {
+        map.apply(x)
+    }
+}
+
+#[derive(Debug)]
+struct AttentionBackward;
+
+#[derive(Clone, Debug)]
+struct AttentionState {
+    qkv: NodeId,
+    kept: Arc<Vec<f32>>,
+    heads: usize,
+}
+
+impl Backward<Flex, 1> for AttentionBackward {
+    type State = AttentionState;
+
+    fn backward(self, ops: Ops<AttentionState, 1>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let dy = Dense::new(grads.consume::<Flex>(&ops.node));
+        let qkv = retrieve(checkpointer, ops.state.qkv);
+        let shape = attention_shape(&qkv, ops.state.heads);
+        let mut dqkv = Room::new(qkv.values().len());
+        linear_attention::backward(qkv.values(), dy.values(), &ops.state.kept, shape, dqkv.values());
+        if let [Some(parent)] = ops.parents {
+            grads.register::<Flex>(parent.id, dqkv.tensor(qkv.shape()));
+        }
+    }
+}
+
+#[derive(Debug)]
+struct ChannelsBackward;
+
+#[derive(Clone, Debug)]
+struct ChannelsState {
+    inputs: [NodeId; 2],
+    stats: Arc<Vec<f32>>,
+}
+
+impl Backward<Flex, 2> for ChannelsBackward {
+    type State = ChannelsState;
+
+    fn backward(self, ops: Ops<ChannelsState, 2>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let dy = Dense::new(grads.consume::<Flex>(&ops.node));
+        let [x, gain] = ops.state.inputs.map(|id| retrieve(checkpointer, id));
+        let [_, _, h, w] = x.dims();
+        let (mut dx, mut dgain) = (Room::new(x.values().len()), Room::new(gain.values().len()));
+        let pair = [x.values(), dy.values()];
+        channel_norm::backward(pair, gain.values(), &ops.state.stats, h * w, dx.values(), dgain.values());
+        let results = [(dx, x.shape()), (dgain, gain.shape())];
+        for (parent, (room, shape)) in ops.parents.into_iter().zip(results) {
+            if let Some(parent) = parent {
+                grads.register::<Flex>(parent.id, room.tensor(shape));
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct BatchBackward;
+
+#[derive(Clone, Debug)]
+struct BatchState {
+    x: NodeId,
+    gamma: NodeId,
+    stats: Arc<Vec<[f32; 2]>>,
+}
+
+impl Backward<Flex, 3> for BatchBackward {
+    type State = BatchState;
+
+    fn backward(self, ops: Ops<BatchState, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let dy = Dense::new(grads.consume::<Flex>(&ops.node));
+        let [x, gamma] = [ops.state.x, ops.state.gamma].map(|id| retrieve(checkpointer, id));
+        let [_, c, h, w] = x.dims();
+        let mut rooms = [x.values().len(), c, c].map(Room::new);
+        let [dx, dgamma, dbeta] = &mut rooms;
+        let (pair, affine) = ([x.values(), dy.values()], [dgamma.values(), dbeta.values()]);
+        batch_norm::backward(pair, &ops.state.stats, gamma.values(), h * w, dx.values(), affine);
+        let shapes = [x.shape(), [c].into(), [c].into()];
+        for ((parent, room), shape) in ops.parents.into_iter().zip(rooms).zip(shapes) {
+            if let Some(parent) = parent {
+                grads.register::<Flex>(parent.id, room.tensor(shape));
+            }
+        }
+    }
+}
+
+/// The gradient of a linear map is the transposed map.
+#[derive(Debug)]
+struct PlanesBackward;
+
+impl Backward<Flex, 1> for PlanesBackward {
+    type State = PlaneMap;
+
+    fn backward(self, ops: Ops<PlaneMap, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<Flex>(&ops.node);
+        let [rows, columns] = &*ops.state.0;
+        if let [Some(parent)] = ops.parents {
+            let back = PlaneMap::new(rows.transposed(), columns.transposed());
+            grads.register::<Flex>(parent.id, back.apply(dy));
+        }
+    }
+}
+
+impl<C: CheckpointStrategy> ConditionOps for Autodiff<Flex, C> {
+    fn attend_linearly(qkv: FloatTensor<Self>, heads: usize) -> FloatTensor<Self> {
+        match AttentionBackward.prepare::<C>([qkv.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let id = prep.checkpoint(&qkv);
+                let (out, kept) = attention_forward(qkv.into_primitive(), heads);
+                prep.finish(AttentionState { qkv: id, kept: Arc::new(kept), heads }, out)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(attention_forward(qkv.into_primitive(), heads).0),
+        }
+    }
+
+    fn norm_channels(x: FloatTensor<Self>, gain: FloatTensor<Self>) -> FloatTensor<Self> {
+        match ChannelsBackward.prepare::<C>([x.node(), gain.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let inputs = [prep.checkpoint(&x), prep.checkpoint(&gain)];
+                let (out, stats) = channels_forward(x.into_primitive(), gain.into_primitive());
+                prep.finish(ChannelsState { inputs, stats: Arc::new(stats) }, out)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(channels_forward(x.into_primitive(), gain.into_primitive()).0),
+        }
+    }
+
+    fn norm_batch(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        epsilon: f64,
+        moments: Moments,
+    ) -> FloatTensor<Self> {
+        let nodes = [x.node(), gamma.node(), beta.node()];
+        let run = |inputs: [Tracked<C>; 3]| batch_forward(inputs.map(|i| i.into_primitive()), epsilon, &moments);
+        match BatchBackward.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let ids = [prep.checkpoint(&x), prep.checkpoint(&gamma)];
+                let (out, stats) = run([x, gamma, beta]);
+                prep.finish(BatchState { x: ids[0], gamma: ids[1], stats: Arc::new(stats) }, out)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(run([x, gamma, beta]).0),
+        }
+    }
+
+    fn map_planes(x: FloatTensor<Self>, map: PlaneMap) -> FloatTensor<Self> {
+        let prep = PlanesBackward.prepare::<C>([x.node()]).compute_bound().stateful();
+        let y = map.apply(x.into_primitive());
+        match prep {
+            OpsKind::Tracked(prep) => prep.finish(map, y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+}
