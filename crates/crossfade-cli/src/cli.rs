@@ -1,7 +1,7 @@
 //! The command line: global options and the list of verbs. Each verb's options are beside its code.
 use crate::commands::{
-    bench, calibrate, config, convert, cost, data, demo, eval, lab, reconstruct, reproduce, sample, task, train,
-    weights,
+    bench, calibrate, compare, config, convert, cost, data, demo, eval, lab, reconstruct, reproduce, sample, sweep,
+    task, train, weights,
 };
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -60,6 +60,10 @@ pub enum Command {
     Depth(task::PlainArgs),
     /// Make photographs from sketches with a network trained for it
     Sketch(task::PlainArgs),
+    /// Compare models, samplers and steps over seeds: tables, charts and a report from one file
+    Sweep(sweep::SweepArgs),
+    /// Compare two checkpoints: the same noise, the same sampler, the same judge
+    Compare(compare::CompareArgs),
     /// Measure how the two heads of a trained network are best blended
     Calibrate(calibrate::CalibrateArgs),
     /// See what a trained autoencoder keeps of images

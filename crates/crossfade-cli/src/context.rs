@@ -69,6 +69,9 @@ fn start_threads(threads: Option<u16>) -> Result<()> {
     unsafe { crossfade_kernels::flush_subnormals() };
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads.map_or(0, usize::from))
+        // The main thread computes too: it need not hand over every small piece of work and sleep until it is done.
+        // No other thread of this program may therefore wait for the pool: with one thread nobody would answer.
+        .use_current_thread()
         // SAFETY: as above.
         .start_handler(|_| unsafe { crossfade_kernels::flush_subnormals() })
         .build_global()

@@ -13,6 +13,8 @@ pub struct Progress {
     label: String,
     detail: String,
     total: u64,
+    /// Things that were done before the clock started.
+    before: u64,
     started: Instant,
     last: Instant,
 }
@@ -39,7 +41,16 @@ impl Progress {
             How::Lines
         };
         let now = Instant::now();
-        Self { how, label: label.to_string(), detail: String::new(), total, started: now, last: now }
+        Self { how, label: label.to_string(), detail: String::new(), total, before: 0, started: now, last: now }
+    }
+
+    /// Counts `done` things as done before the clock started.
+    pub fn begin_at(&mut self, done: u64) {
+        self.before = done;
+        if let How::Bar(bar) = &self.how {
+            bar.set_position(done);
+            bar.reset_eta();
+        }
     }
 
     /// What else to show beside the bar.
@@ -59,10 +70,11 @@ impl Progress {
                 bar.set_length(total);
                 bar.set_position(done);
             }
-            How::Lines if self.last.elapsed() < PAUSE || done == 0 => (),
+            How::Lines if self.last.elapsed() < PAUSE || done <= self.before => (),
             How::Lines => {
                 self.last = Instant::now();
-                let left = self.started.elapsed().as_secs_f64() * (total.saturating_sub(done)) as f64 / done as f64;
+                let pace = self.started.elapsed().as_secs_f64() / (done - self.before) as f64;
+                let left = pace * total.saturating_sub(done) as f64;
                 // Nothing sensible can be done if standard error is closed.
                 let _ = writeln!(
                     std::io::stderr().lock(),

@@ -46,6 +46,8 @@ fn every_verb_has_help() {
         "sketch",
         "reconstruct",
         "reproduce",
+        "sweep",
+        "compare",
         "lab",
         "demo",
         "config",

@@ -1,6 +1,7 @@
 //! Critically damped Langevin diffusion (§9): the picture is driven by a velocity that carries all the noise.
 //!
 //! du = A u β dt + noise in v only, u = (x, v); per element a 2x2 linear equation, so that moments are closed.
+use crate::path::Input;
 use serde::{Deserialize, Serialize};
 
 /// The process. M is the mass, Γ = 2√M its critical damping, β the speed, γ the variance of v_0 in units of M.
@@ -115,6 +116,35 @@ impl Cld {
     pub fn covariance(&self, t: f64) -> Cov2 {
         let start = Cov2 { xx: 0.0, xv: 0.0, vv: self.gamma * self.mass() };
         start.moved(&self.transition(self.integral(t))).plus(&self.noise(self.integral(t)))
+    }
+
+    /// (x_t, v_t) as combinations of x_0 and two standard normals: rows of (x_0, eps_x, eps_v).
+    pub fn forward(&self, t: f64) -> [[f64; 3]; 2] {
+        let ((mean_x, mean_v), (l_xx, l_xv, l_vv)) = (self.mean(t), self.covariance(t).cholesky());
+        [[mean_x, l_xx, 0.0], [mean_v, l_xv, l_vv]]
+    }
+
+    /// The network's input is not scaled; it is told the time in thousandths.
+    pub fn input(&self, t: f64) -> Input {
+        Input { scale: 1.0, noise: 999.0 * t }
+    }
+
+    pub(crate) fn options(&self) -> Vec<(&'static str, f64)> {
+        vec![("inverse_mass", self.inverse_mass), ("beta", self.beta), ("gamma", self.gamma)]
+    }
+
+    /// Uniform, but for what the covariance cannot be inverted at.
+    pub fn training_time(&self, uniform: f64) -> f64 {
+        1e-5 + (1.0 - 1e-5) * uniform
+    }
+
+    /// The mixed score: α = c_t v + F, where c_t v would be right for normal data of unit variance if x were unknown,
+    /// c_t = 1/(ℓ_t Σ_vv).
+    pub fn mixing(&self, t: f64) -> f64 {
+        let start = Cov2 { xx: 1.0, xv: 0.0, vv: self.gamma * self.mass() };
+        let b = self.integral(t);
+        let vv = start.moved(&self.transition(b)).plus(&self.noise(b)).vv;
+        1.0 / (self.score_scale(t) * vv)
     }
 
     /// ℓ_t with score_v = −ℓ_t α: 1/l_vv of the Cholesky factor, so that α is the normal that v was drawn with.

@@ -1,14 +1,18 @@
 //! Sampling times 1 = t_0 > t_1 > … > t_n = 0: one evaluation at each but the last (§3.2, §10.4).
+use crate::path::{Path, PathFn};
 use serde::{Deserialize, Serialize};
 
 /// A family of time grids.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum GridKind {
+    /// What suits the process and the sampler; uniform in √t for attenuation.
+    #[default]
+    Auto,
     /// 1, 1−1/N, …, 1/N, 0: the paper's.
     UniformT,
-    /// Uniform in √t: keeps the order of every solver.
-    #[default]
+    /// Uniform in √t: keeps the order of every solver of attenuation; DDIM's quadratic sequence.
+    #[serde(alias = "quadratic")]
     UniformSqrt,
     /// N times from 1 to σ_min² uniform in t, then 0: the reference's.
     Reference {
@@ -25,6 +29,14 @@ pub enum GridKind {
         #[serde(default = "power_sigma_min")]
         sigma_min: f64,
     },
+    /// κ^{1/ρ} uniform, κ = σ/α, down to the last evaluation of the process, then 0: EDM's.
+    Karras {
+        /// ρ.
+        #[serde(default = "power_rho")]
+        rho: f64,
+    },
+    /// ln(α/σ) uniform down to the last evaluation of the process, then 0: what DPM-Solver++ and UniPC expect.
+    LogSnr,
     /// Times given one by one, descending; 1 in front and 0 at the end are added if missing.
     Explicit {
         /// The times.
@@ -54,7 +66,10 @@ pub struct Grid {
 }
 
 impl GridKind {
-    /// Every family with its default options, for tests and help texts.
+    /// The families that know their process by (α_t, σ_t).
+    pub const OF_PATHS: [Self; 2] = [Self::Karras { rho: 7.0 }, Self::LogSnr];
+
+    /// The families in t with their default options, for tests and help texts.
     pub fn all() -> Vec<Self> {
         vec![
             Self::UniformT,
@@ -67,10 +82,13 @@ impl GridKind {
     /// The name used in configurations.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::UniformT => "uniform-t",
             Self::UniformSqrt => "uniform-sqrt",
             Self::Reference { .. } => "reference",
             Self::Power { .. } => "power",
+            Self::Karras { .. } => "karras",
+            Self::LogSnr => "log-snr",
             Self::Explicit { .. } => "explicit",
         }
     }
@@ -81,24 +99,56 @@ impl GridKind {
             let times: Result<Vec<f64>, _> = list.split(',').map(|t| t.trim().parse::<f64>()).collect();
             return times.map(|times| Self::Explicit { times }).map_err(|e| format!("grid '{name}': {e}"));
         }
-        Self::all().into_iter().find(|g| g.name() == name).ok_or_else(|| {
-            let known: Vec<_> = Self::all().iter().map(Self::name).collect();
-            format!("unknown grid '{name}'; known: {}, explicit:1,0.5,…", known.join(", "))
-        })
+        let name = if name == "quadratic" { "uniform-sqrt" } else { name };
+        let all = [vec![Self::Auto], Self::all(), Self::OF_PATHS.to_vec()].concat();
+        let names: Vec<_> = all.iter().map(Self::name).collect();
+        let unknown = || format!("unknown grid '{name}'; known: {}, quadratic, explicit:1,0.5,…", names.join(", "));
+        all.iter().find(|g| g.name() == name).cloned().ok_or_else(unknown)
     }
 }
+
+/// Where κ is infinite at t = 1 the second time has this one.
+const LARGEST_RATIO: f64 = 80.0;
 
 impl Grid {
     /// `n` evaluation times (one more with `final_t`) and the closing 0. Any n from 1 up.
     pub fn times(&self, n: usize) -> Result<Vec<f64>, String> {
+        self.finished(self.in_t(n)?)
+    }
+
+    /// As [`Grid::times`] for a process, at times that its network knows.
+    pub fn times_on(&self, path: &Path, n: usize) -> Result<Vec<f64>, String> {
+        let mut times = match &self.kind {
+            GridKind::Karras { .. } | GridKind::LogSnr if n == 0 => self.in_t(n)?,
+            GridKind::Karras { rho } => by_ratio(path, n, &|k| k.powf(1.0 / rho), &|z| z.powf(*rho)),
+            GridKind::LogSnr => by_ratio(path, n, &f64::ln, &f64::exp),
+            _ => self.in_t(n)?,
+        };
+        if let Some(tick) = path.tick() {
+            // The nearest times, each once: they make way upwards.
+            let mut least = 1.0;
+            for t in times.iter_mut().rev() {
+                let whole = (*t / tick).round().max(least);
+                (*t, least) = (whole * tick, whole + 1.0);
+            }
+            if times.first().is_some_and(|&t| t > 1.0 + 1e-9) {
+                let known = (1.0 / tick).round();
+                return Err(format!("{n} steps are too many: the process {} has {known} times", path.name()));
+            }
+        }
+        self.finished(times)
+    }
+
+    /// The evaluation times of a family in t.
+    fn in_t(&self, n: usize) -> Result<Vec<f64>, String> {
         if n == 0 {
             return Err("a grid needs at least one step".into());
         }
         let last = (n.max(2) - 1) as f64;
         let at = |i: usize| i as f64 / n as f64;
-        let mut times: Vec<f64> = match &self.kind {
+        Ok(match &self.kind {
             GridKind::UniformT => (0..n).map(|i| 1.0 - at(i)).collect(),
-            GridKind::UniformSqrt => (0..n).map(|i| (1.0 - at(i)).powi(2)).collect(),
+            GridKind::UniformSqrt | GridKind::Auto => (0..n).map(|i| (1.0 - at(i)).powi(2)).collect(),
             GridKind::Reference { sigma_min } => {
                 let end = sigma_min * sigma_min;
                 (0..n).map(|i| 1.0 + i as f64 / last * (end - 1.0)).collect()
@@ -111,7 +161,16 @@ impl Grid {
                 let start = if times.first() == Some(&1.0) { 0 } else { 1 };
                 std::iter::repeat_n(1.0, start).chain(times.iter().copied().filter(|&t| t != 0.0)).collect()
             }
-        };
+            GridKind::Karras { .. } | GridKind::LogSnr => {
+                return Err(format!(
+                    "the grid {} is for processes of the form x_t = alpha x_0 + sigma eps; use uniform-t or uniform-sqrt",
+                    self.kind.name()
+                ));
+            }
+        })
+    }
+
+    fn finished(&self, mut times: Vec<f64>) -> Result<Vec<f64>, String> {
         if let Some(t) = self.final_t
             && times.last().is_some_and(|&end| t < end)
         {
@@ -124,4 +183,19 @@ impl Grid {
             Err(format!("times must descend strictly from 1 to 0, got {times:?}"))
         }
     }
+}
+
+/// From t = 1 to the last evaluation of the process, uniform in `z` of κ.
+fn by_ratio(path: &Path, n: usize, z: &dyn Fn(f64) -> f64, inverse: &dyn Fn(f64) -> f64) -> Vec<f64> {
+    let unbounded = path.ratio(1.0) > 1e6;
+    let first = if unbounded { LARGEST_RATIO } else { path.ratio(1.0) };
+    let (first, last) = (z(first), z(path.ratio(path.t_end())));
+    let inner = if unbounded { n - 1 } else { n };
+    let spaces = (inner.max(2) - 1) as f64;
+    let lead = if unbounded { vec![1.0] } else { vec![] };
+    let times = (0..inner).map(|i| match i {
+        0 if !unbounded => 1.0,
+        _ => path.time_of_ratio(inverse(first + i as f64 / spaces * (last - first))),
+    });
+    lead.into_iter().chain(times).collect()
 }

@@ -20,7 +20,6 @@
 mod attenuation;
 mod blend;
 pub mod cld;
-mod ddpm;
 mod field;
 mod grid;
 mod noise;
@@ -34,7 +33,6 @@ mod weight;
 
 pub use attenuation::{Attenuation, AttenuationFn, Moments, PartMoments};
 pub use blend::{Blend, Estimate};
-pub use ddpm::{Ddpm, Posterior};
 pub use field::{Coef, Field};
 pub use grid::{Grid, GridKind};
 pub use noise::NoiseScale;

@@ -269,7 +269,8 @@ fn configurations_name_every_kind() {
 
 mod paths {
     use crossfade_math::Coef;
-    use crossfade_math::path::{Path, PathFn, PathGrid};
+    use crossfade_math::path::{Baseline, Path, PathFn};
+    use crossfade_math::{Grid, GridKind};
 
     const TIMES: [f64; 6] = [0.0104, 0.0995, 0.3003, 0.5005, 0.8013, 0.9996];
 
@@ -306,22 +307,43 @@ mod paths {
     #[test]
     fn grids_descend_and_times_of_ratios_are_inverse() {
         for path in Path::all() {
-            for grid in PathGrid::ALL {
+            for kind in [GridKind::all(), GridKind::OF_PATHS.to_vec()].concat() {
+                let grid = Grid { kind, final_t: None };
                 for n in [1, 2, 5, 10, 100] {
-                    if grid == PathGrid::UniformT || n <= 10 {
-                        let times = grid.times(&path, n).unwrap();
-                        assert_eq!((times.len(), times[0], times[n]), (n + 1, 1.0, 0.0), "{path:?} {grid:?}");
-                    }
+                    let times = grid.times_on(&path, n).unwrap();
+                    assert_eq!((times.len(), times[0], times[n]), (n + 1, 1.0, 0.0), "{path:?} {grid:?}");
                 }
+                assert!(grid.times_on(&path, 0).is_err());
             }
             for t in TIMES {
                 assert!((path.time_of_ratio(path.ratio(t)) - t).abs() < 1e-9, "{path:?} {t}");
             }
-            assert!(PathGrid::UniformT.times(&path, 0).is_err());
         }
         let discrete = Path::Ddpm(Default::default());
-        assert!(PathGrid::UniformT.times(&discrete, 2000).is_err());
+        for kind in [GridKind::UniformT, GridKind::UniformSqrt] {
+            let grid = Grid { kind, final_t: None };
+            assert!(grid.times_on(&discrete, 1001).unwrap_err().contains("1000 times"));
+            let all = grid.times_on(&discrete, 1000).unwrap();
+            assert!(all.windows(2).all(|w| (w[0] - w[1] - 1e-3).abs() < 1e-12));
+        }
+        assert!(Grid { kind: GridKind::LogSnr, final_t: None }.times(5).is_err());
         // The chain ends where the published one does: ᾱ_1000 = 4.0358e-5.
         assert!((discrete.alpha(1.0).powi(2) - 4.0358e-5).abs() < 1e-8, "{}", discrete.alpha(1.0).powi(2));
+    }
+
+    /// Names lead back to their processes, training times lie inside, and wrong options are named.
+    #[test]
+    fn every_baseline_is_complete() {
+        for baseline in Baseline::all() {
+            assert!(baseline.problems().is_empty(), "{baseline:?}");
+            for (u, z) in [(0.0, -4.0), (0.3, 0.0), (1.0 - 1e-16, 4.0)] {
+                let t = baseline.training_time(u, z);
+                // EDM's law has no upper end; the rest stay in (0, 1].
+                assert!(t >= 0.0 && (t <= 1.0 || baseline.name() == "edm"), "{baseline:?}: {t}");
+                assert!(baseline.input(t.max(1e-6)).noise.is_finite());
+            }
+        }
+        let bad = Baseline::Ve(crossfade_math::path::Ve { sigma_min: 3.0, sigma_max: -1.0 }).problems();
+        assert!(bad.len() == 2 && bad.iter().any(|p| p.starts_with("sigma_max must be positive")), "{bad:?}");
     }
 }

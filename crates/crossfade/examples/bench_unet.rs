@@ -10,7 +10,9 @@ fn main() -> crossfade::Result<()> {
     let number = |i: usize, default: usize| word(i).and_then(|w| w.parse().ok()).unwrap_or(default);
     let (batch, repeat, width) = (number(1, 16), number(2, 5), number(3, 64));
     let decoders = if word(4) == Some("one") { Decoders::One } else { Decoders::Two };
-    for (name, what) in [("forward", What::Forward), ("train", What::Train), ("sample", What::Sample)] {
+    for (name, what) in
+        [("forward", What::Forward), ("train", What::Train { recompute: false }), ("sample", What::Sample)]
+    {
         if [None, Some("all"), Some(name)].contains(&word(0)) {
             let network = UNetConfig { width, decoders, ..UNetConfig::default() };
             let timing = unet(what, network, batch, 10, repeat, &Device::flex())?;

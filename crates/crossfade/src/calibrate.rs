@@ -3,7 +3,7 @@
 use crate::config::RunConfig;
 use crate::data::{Dataset, LoaderConfig};
 use crate::engine::{Device, Images, to_host};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::latent::{Batches, Latent};
 use crate::nn::Denoiser;
 use crate::sample::Predict;
@@ -63,6 +63,10 @@ pub fn calibrate(
     device: &Device,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<f64>> {
+    if let Some(baseline) = &config.baseline {
+        let problem = format!("heads are weighed for attenuation; the process {} has one estimate", baseline.name());
+        return Err(Error::request(problem));
+    }
     // Another seed than training's: other noise and times, and with it held-out samples.
     let config = RunConfig { seed: config.seed ^ 0x5EED_CA11, ..config.clone() };
     let loading = LoaderConfig { batch: 1, seed: config.seed, flip: false, threads: 1, cache: false };

@@ -181,7 +181,7 @@ impl Checkpoint {
         let chosen = RefCell::new(chosen.into_iter().map(named).collect::<TensorMap>());
         let take = |name: &str| chosen.borrow_mut().remove(name);
         let unet = apply(N::lazy(&self.config, device), &take).map_err(|e| Error::file(&self.path, e.to_string()))?;
-        Ok(Denoiser { unet, process: self.config.process, precond: self.config.precond })
+        Ok(self.config.denoiser(unet))
     }
 }
 

@@ -2,7 +2,6 @@
 use std::fmt;
 use std::time::Instant;
 
-use crossfade_math::{AttenuationFn, Process};
 use serde::Serialize;
 
 use crate::apply::{Model, Part};
@@ -12,8 +11,7 @@ use crate::engine::{Device, to_host};
 use crate::error::{Error, Result};
 use crate::generate::{Maker, Start, sample_batch};
 use crate::nn::config::{BlockPlan, Resample};
-use crate::nn::{Decoders, Denoiser, UNetConfig};
-use crate::sample::{Heads, Hooks, Predict, Problem};
+use crate::nn::{Decoders, Denoiser, Ends, UNetConfig};
 use crate::task::Planes;
 
 /// Multiplications with an addition of one evaluation for one image. Normalisations, activations, sums, resampling and
@@ -30,7 +28,8 @@ pub struct Macs {
 
 impl Macs {
     /// One evaluation of the network for one image of its resolution.
-    pub fn of(network: &UNetConfig, phi_parts: usize) -> Self {
+    pub fn of(network: &UNetConfig, ends: impl Into<Ends>) -> Self {
+        let ends = ends.into();
         let mut count = Self::default();
         let (m, c) = (network.width as u64, network.channels as u64);
         let side = network.resolution as u64;
@@ -38,7 +37,7 @@ impl Macs {
         let bottom = m * network.mult.last().copied().unwrap_or(1) as u64;
         let deepest = side >> (network.mult.len().max(1) - 1);
         count.linear += m * 4 * m + 4 * m * 4 * m;
-        count.convolution += 9 * c * top * side * side;
+        count.convolution += 9 * c * ends.inputs as u64 * top * side * side;
         count.blocks(&network.encoder_plan(), side, 4 * m);
         let decoders = if network.decoders == Decoders::Two { 2 } else { 1 };
         for _ in 0..decoders {
@@ -48,7 +47,7 @@ impl Macs {
             count.attention += 2 * n * n;
             count.blocks(&network.decoder_plan(), deepest, 4 * m);
         }
-        let outputs = phi_parts as u64 + u64::from(network.decoders != Decoders::One);
+        let outputs = ends.phi_parts as u64 + u64::from(network.decoders != Decoders::One);
         count.convolution += 9 * top * c * outputs * side * side;
         if network.decoders == Decoders::Conv {
             count.convolution += 9 * top * top * side * side;
@@ -124,24 +123,25 @@ pub struct Speed {
 impl Cost {
     /// What can be counted without running the network.
     pub fn count(config: &RunConfig) -> Result<Self> {
-        let parts = config.phi_parts();
         let (parameters, macs, resolution) = match &config.condition {
-            Some(network) => (network.parameter_count(parts), None, side(config)?),
+            Some(network) => (network.parameter_count(config.ends()), None, side(config)?),
             None => {
                 let network = &config.network;
-                (network.parameter_count(parts), Some(Macs::of(network, parts)), [network.resolution; 2])
+                (
+                    network.parameter_count(config.ends()),
+                    Some(Macs::of(network, config.ends())),
+                    [network.resolution; 2],
+                )
             }
         };
-        let evaluations = match config.baseline {
-            Some(_) => config.sample.steps,
-            None => evaluations(&config.sample, config.process)?,
-        };
+        let sample = config.sample.resolved(&config.law())?;
+        let evaluations = sample.evaluations(&config.law())?;
         Ok(Self {
             resolution,
             parameters: parameters as u64,
             macs,
             macs_per_evaluation: macs.map(|macs| macs.total()),
-            sampler: config.sample.sampler.name(),
+            sampler: sample.sampler.name(),
             steps: config.sample.steps,
             evaluations,
             macs_per_image: macs.map(|macs| macs.total() * evaluations as u64),
@@ -153,19 +153,6 @@ impl Cost {
 /// Height and width of a task's output in training.
 fn side(config: &RunConfig) -> Result<[usize; 2]> {
     config.task.task().size().ok_or_else(|| Error::request("the task does not say the size of its images"))
-}
-
-/// How often a sampler evaluates the network: it runs on a single number.
-fn evaluations(config: &SampleConfig, process: Process) -> Result<usize> {
-    struct Zero(usize);
-    impl Predict<f64> for Zero {
-        fn predict(&self, _: &f64, _: f64, _: Option<&f64>) -> Result<Heads<f64>> {
-            Ok(Heads { phi: vec![0.0; self.0], eps: 0.0 })
-        }
-    }
-    let net = Zero(process.attenuation.parts());
-    let mut hooks = Hooks { noise: &mut |_| 0.0, observe: &mut |_| () };
-    Ok(config.sampler.run(&Problem::new(&net, process), &config.times()?, 1.0, &mut hooks)?.nfe)
 }
 
 /// Times `repeat` batches of an unconditional network after one short one that warms up.

@@ -26,6 +26,7 @@ pub mod nn;
 pub mod plot;
 pub mod rng;
 pub mod sample;
+pub mod study;
 pub mod task;
 pub mod tensorfile;
 pub mod tile;

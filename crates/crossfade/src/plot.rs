@@ -29,6 +29,14 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
+/// The area between two lines, drawn lightly behind the series of the same place.
+pub struct Band {
+    /// The lower line.
+    pub low: Vec<(f64, f64)>,
+    /// The upper line, at the same places.
+    pub high: Vec<(f64, f64)>,
+}
+
 const SIZE: (u32, u32) = (900, 600);
 
 /// Colours that stay apart in print and for colour-blind readers (Okabe and Ito's palette and grey).
@@ -91,50 +99,73 @@ impl Chart {
     pub fn save(&self, path: &Path) -> Result<()> {
         embed_font();
         let drawn = match path.extension().and_then(|e| e.to_str()) {
-            Some("svg") => self.draw(&SVGBackend::new(path, SIZE).into_drawing_area()),
-            Some("png") => self.draw(&BitMapBackend::new(path, SIZE).into_drawing_area()),
+            Some("svg") => self.draw(&SVGBackend::new(path, SIZE).into_drawing_area(), &[]),
+            Some("png") => self.draw(&BitMapBackend::new(path, SIZE).into_drawing_area(), &[]),
             _ => return Err(Error::file(path, "a chart is written as .svg or .png")),
         };
         drawn.map_err(|message| Error::file(path, message))
+    }
+
+    /// The chart as SVG, with a band behind each series; `bands` may be shorter than the series.
+    pub fn svg(&self, bands: &[Band]) -> Result<String> {
+        embed_font();
+        let mut text = String::new();
+        self.draw(&SVGBackend::with_string(&mut text, SIZE).into_drawing_area(), bands).map_err(Error::Run)?;
+        Ok(text)
     }
 
     /// The chart as a picture.
     pub fn image(&self) -> Result<Image> {
         embed_font();
         let mut pixels = vec![0; (SIZE.0 * SIZE.1 * 3) as usize];
-        self.draw(&BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area()).map_err(Error::Run)?;
+        self.draw(&BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area(), &[]).map_err(Error::Run)?;
         Ok(Image::new(SIZE.0 as usize, SIZE.1 as usize, 3, pixels))
     }
 
     fn draw<B: DrawingBackend>(
         &self,
         area: &DrawingArea<B, plotters::coord::Shift>,
+        bands: &[Band],
     ) -> std::result::Result<(), String> {
-        let ((x0, x1), (y0, y1)) = (self.range(|p| p.0), self.range(|p| p.1));
+        let ((x0, x1), (y0, y1)) = (self.range(bands, |p| p.0), self.range(bands, |p| p.1));
         area.fill(&WHITE).map_err(|e| e.to_string())?;
         let mut builder = ChartBuilder::on(area);
         builder.caption(&self.title, ("sans-serif", 20)).margin(16);
         builder.x_label_area_size(48).y_label_area_size(72);
         if self.log {
-            let chart = builder.build_cartesian_2d((x0..x1).log_scale(), (y0..y1).log_scale());
-            self.lines(chart.map_err(|e| e.to_string())?)
+            let axis = |low: f64, high: f64| (low..high).log_scale().with_key_points(ticks(low, high));
+            let chart = builder.build_cartesian_2d(axis(x0, x1), axis(y0, y1));
+            self.lines(chart.map_err(|e| e.to_string())?, bands)
         } else {
-            self.lines(builder.build_cartesian_2d(x0..x1, y0..y1).map_err(|e| e.to_string())?)
+            self.lines(builder.build_cartesian_2d(x0..x1, y0..y1).map_err(|e| e.to_string())?, bands)
         }
         .and_then(|()| area.present().map_err(|e| e.to_string()))
     }
 
-    fn lines<'a, B, X, Y>(&self, mut chart: ChartContext<'a, B, Cartesian2d<X, Y>>) -> std::result::Result<(), String>
+    fn lines<'a, B, X, Y>(
+        &self,
+        mut chart: ChartContext<'a, B, Cartesian2d<X, Y>>,
+        bands: &[Band],
+    ) -> std::result::Result<(), String>
     where
         B: DrawingBackend + 'a,
         X: Ranged<ValueType = f64> + ValueFormatter<f64>,
         Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
-        let label = |y: &f64| if self.log { format!("{y:.0e}") } else { format!("{}", (y * 1e9).round() / 1e9) };
+        let label = |y: &f64| match self.log && !(0.01..10_000.0).contains(y) {
+            true => format!("{y:.0e}"),
+            false => format!("{}", (y * 1e9).round() / 1e9),
+        };
         let mut mesh = chart.configure_mesh();
         mesh.x_desc(&self.x_label).y_desc(&self.y_label).label_style(("sans-serif", 14));
-        mesh.y_label_formatter(&label);
+        mesh.x_label_formatter(&label).y_label_formatter(&label);
         mesh.axis_desc_style(("sans-serif", 16)).light_line_style(BLACK.mix(0.06)).draw().map_err(|e| e.to_string())?;
+        for (i, band) in bands.iter().enumerate() {
+            let outline: Vec<_> =
+                band.low.iter().chain(band.high.iter().rev()).copied().filter(|p| self.drawable(p)).collect();
+            let area = Polygon::new(outline, COLOURS[i % COLOURS.len()].mix(0.15));
+            chart.draw_series([area]).map_err(|e| e.to_string())?;
+        }
         for (i, series) in self.series.iter().enumerate() {
             let colour = COLOURS[i % COLOURS.len()];
             let points: Vec<_> = series.points.iter().copied().filter(|p| self.drawable(p)).collect();
@@ -159,8 +190,9 @@ impl Chart {
     }
 
     /// The range of one coordinate with a little air around it.
-    fn range(&self, of: impl Fn(&(f64, f64)) -> f64) -> (f64, f64) {
-        let values = self.series.iter().flat_map(|s| &s.points).filter(|p| self.drawable(p)).map(of);
+    fn range(&self, bands: &[Band], of: impl Fn(&(f64, f64)) -> f64) -> (f64, f64) {
+        let around = bands.iter().flat_map(|band| band.low.iter().chain(&band.high));
+        let values = self.series.iter().flat_map(|s| &s.points).chain(around).filter(|p| self.drawable(p)).map(of);
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
         match (low.is_finite(), self.log) {
             (false, _) => (1.0, 10.0),
@@ -171,6 +203,18 @@ impl Chart {
             }
         }
     }
+}
+
+/// Round numbers on a logarithmic axis: powers of ten, and more between them where there are few.
+fn ticks(low: f64, high: f64) -> Vec<f64> {
+    let steps: &[f64] = match (high / low).log10() {
+        decades if decades < 1.0 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+        decades if decades < 3.0 => &[1.0, 2.0, 5.0],
+        _ => &[1.0],
+    };
+    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let all = decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
+    all.filter(|tick| (low..=high).contains(tick)).collect()
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use crossfade::Error;
 use crossfade::config::{AutoencoderRun, RunConfig, SampleConfig, is_autoencoder};
 use crossfade::data::DataConfig;
-use crossfade::math::{Attenuation, Blend, Grid, GridKind, NoiseScale, Weighting};
+use crossfade::math::{Attenuation, Blend, Grid, GridKind, NoiseScale, Process, Weighting};
 use crossfade::nn::Decoders;
-use crossfade::sample::Sampler;
+use crossfade::sample::Law;
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -298,7 +298,7 @@ proptest! {
         floor in 0.0f64..=1.0,
         t_min in 1e-9f64..0.999,
         batch in 1usize..10_000,
-        sampler in prop::sample::select(Sampler::ALL.to_vec()),
+        sampler in prop::sample::select(Law::Attenuation(Process::new(Attenuation::Sine, NoiseScale::Sqrt)).samplers()),
         attenuation in prop::sample::select(Attenuation::ALL.to_vec()),
         weighting in prop::sample::select(Weighting::ALL.to_vec()),
         kind in prop::sample::select(GridKind::all()),

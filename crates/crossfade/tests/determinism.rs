@@ -8,7 +8,7 @@ use crossfade::rng::{Purpose, Stream};
 fn net(config: &UNetConfig) -> Denoiser {
     let process = Process::default();
     let unet = config.init(process.attenuation.parts(), 7, &Device::flex());
-    Denoiser { unet, process, precond: Precond::default() }
+    Denoiser { unet, process, baseline: None, precond: Precond::default() }
 }
 
 fn noise(count: usize, side: usize) -> Tensor<4> {

@@ -1,92 +1,280 @@
-//! Every baseline process and sampler against exact denoisers: orders of convergence, and the right distribution.
+//! Every process: its samplers against exact denoisers, its moments against Monte Carlo, its training and its pictures.
 #![allow(clippy::unwrap_used)]
-use crossfade::lab::{Mixture, PathOracle, Points, median, normals, sliced_w2};
-use crossfade::math::Field;
-use crossfade::math::path::{Path, PathFn, PathGrid};
-use crossfade::sample::Hooks;
-use crossfade::sample::path::{PathProblem, PathSampler};
+use crossfade::checkpoint::{Checkpoint, Weights, newest};
+use crossfade::config::{AutoencoderRun, Baseline, LatentConfig, RunConfig};
+use crossfade::data::DataConfig;
+use crossfade::engine::Device;
+use crossfade::generate::{Job, Shard, reproduce, run};
+use crossfade::lab::{Mixture, median, process_samplers, processes, sliced_w2, solve_process};
+use crossfade::loss::AutoencoderLoss;
+use crossfade::math::cld::Cld;
+use crossfade::math::{Attenuation, GridKind, NoiseScale, Process};
+use crossfade::nn::{AutoencoderConfig, Decoders, UNetConfig};
+use crossfade::rng::{Purpose, Stream};
+use crossfade::sample::{Law, Sampler};
+use crossfade::train::{RunDir, train, train_autoencoder};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const DIM: usize = 4;
 
-fn solve(mixture: &Mixture, path: Path, sampler: PathSampler, grid: PathGrid, n: usize, count: usize) -> Points {
-    let oracle = PathOracle { mixture: mixture.clone(), path };
-    let times = grid.times(&path, n).unwrap();
-    let start = normals(DIM, count, 0, 0).scale(path.sigma(1.0));
-    let mut hooks = Hooks { noise: &mut |step| normals(DIM, count, 7, 1 + step as u64), observe: &mut |_| () };
-    let out = sampler.run(&PathProblem::new(&oracle, path), &times, start, &mut hooks).unwrap();
-    assert!(out.nfe <= n * sampler.evaluations_per_step(), "{sampler:?}");
-    out.x0
-}
-
-/// The grid on which a sampler is meant to run.
-fn grid(path: Path, sampler: PathSampler) -> PathGrid {
-    match sampler {
-        PathSampler::EulerMaruyama | PathSampler::ReverseDiffusion | PathSampler::ProbabilityFlow => PathGrid::UniformT,
-        // The chain knows a thousand times only.
-        _ if matches!(path, Path::Ddpm(_)) => PathGrid::UniformT,
-        _ if matches!(path, Path::Edm(_) | Path::Ve(_)) => PathGrid::Karras,
-        PathSampler::KappaMaruyama => PathGrid::Karras,
-        _ => PathGrid::LogSnr,
-    }
-}
-
-/// Whether the equation in t has a finite drift at the start.
-fn in_t(path: Path, sampler: PathSampler) -> bool {
-    use PathSampler::{EulerMaruyama, KappaMaruyama, ProbabilityFlow, ReverseDiffusion};
-    let needs = matches!(sampler, EulerMaruyama | ReverseDiffusion | ProbabilityFlow | KappaMaruyama);
-    !needs || path.alpha(1.0) > 0.0
-}
-
-/// With many steps every sampler of every process brings the mixture back.
+/// With many steps every sampler of every process brings the mixture back, on the grid that `auto` gives them.
 #[test]
 fn every_sampler_reaches_the_data_of_every_process() {
-    let (mixture, count) = (Mixture::random(DIM, 3, 0.25, 1.0, 0), 400);
+    let (mixture, count) = (Mixture::random(DIM, 3, 0.25, 1.0, 0), 1000);
     let data = mixture.sample(count, 1);
     let floor = sliced_w2(&data, &mixture.sample(count, 2));
-    let mut report = String::new();
-    for path in Path::all() {
-        for &sampler in PathSampler::ALL.iter().filter(|&&s| in_t(path, s)) {
-            // Churn noise is inflated by design, and a geometric σ in t is stiff: EDM in t is not its own form.
-            if path.name() == "edm" && grid(path, sampler) == PathGrid::UniformT {
-                continue;
-            }
-            let w2 = sliced_w2(&solve(&mixture, path, sampler, grid(path, sampler), 250, count), &data);
-            report += &format!("{:6} {:18} {w2:.4} (floor {floor:.4})\n", path.name(), sampler.name());
-            assert!(w2 < floor + 0.06, "{report}");
+    let (mut report, mut failed) = (String::new(), false);
+    for law in processes() {
+        for sampler in process_samplers(&law) {
+            let solved = solve_process(&mixture, &law, sampler, &law.grid(&GridKind::Auto, sampler), 200, (count, 0));
+            let solved = solved.unwrap();
+            assert!(solved.nfe <= 200 * sampler.evaluations_per_step() && solved.nfe >= 200, "{sampler:?}");
+            let w2 = sliced_w2(&solved.x0, &data);
+            report += &format!("{:6} {:18} {w2:.4} (floor {floor:.4})\n", law.name(), sampler.name());
+            failed |= w2.is_nan() || w2 > floor + 0.05;
         }
     }
+    assert!(!failed, "{report}");
 }
 
 /// Orders of convergence of the deterministic samplers on their grids.
 #[test]
 fn deterministic_samplers_reach_their_order() {
     let (mixture, count) = (Mixture::random(DIM, 3, 0.25, 1.0, 0), 100);
-    let mut report = String::new();
-    let mut failed = false;
-    for path in [
-        Path::Vp(Default::default()),
-        Path::Edm(Default::default()),
-        Path::Ve(Default::default()),
-        Path::Flow(Default::default()),
-    ] {
-        for &sampler in PathSampler::ALL.iter().filter(|&&s| !s.is_stochastic() && in_t(path, s)) {
-            let grid = grid(path, sampler);
-            if path.name() == "edm" && grid == PathGrid::UniformT {
-                continue;
-            }
+    let (mut report, mut failed) = (String::new(), false);
+    // The discrete chain has no limit of small steps, and CLD no deterministic sampler.
+    for law in processes().into_iter().filter(|law| !["ddpm", "cld"].contains(&law.name())) {
+        for sampler in process_samplers(&law).into_iter().filter(|s| !s.is_stochastic()) {
+            // Constant attenuation's own grid is that of its own samplers; these know λ.
+            let auto = if law.name() == "adm" { GridKind::LogSnr } else { GridKind::Auto };
+            let grid = law.grid(&auto, sampler);
+            let solve = |n: usize| solve_process(&mixture, &law, sampler, &grid, n, (count, 0)).unwrap().x0;
             // A sampler's own finer solution is its limit; that all limits are one is what the distance to the data says.
-            let exact = solve(&mixture, path, sampler, grid, 1280, count);
-            let error = |n: usize| median(&solve(&mixture, path, sampler, grid, n, count), &exact);
-            let (coarse, fine) = (error(40), error(80));
+            let exact = solve(1280);
+            let [coarse, fine] = [40, 80].map(|n| median(&solve(n), &exact));
             let order = (coarse / fine).log2();
-            report += &format!(
-                "{:6} {:18} {} {coarse:.2e} {fine:.2e} order {order:.2}\n",
-                path.name(),
-                sampler.name(),
-                grid.name()
-            );
-            failed |= order < f64::from(sampler.order()) - 0.35;
+            let (process, name) = (law.name(), sampler.name());
+            report += &format!("{process:6} {name:18} {} {coarse:.2e} {fine:.2e} order {order:.2}\n", grid.name());
+            failed |= order.is_nan() || order < f64::from(sampler.order()) - 0.35;
         }
     }
     assert!(!failed, "{report}");
+}
+
+/// The splitting of CLD needs fewer steps than Euler–Maruyama, and both close in on the data at first order.
+#[test]
+fn critically_damped_diffusion_converges() {
+    let (mixture, count) = (Mixture::gaussian(1, 0.25), 20_000);
+    let law = Law::Cld(Cld::default());
+    // Mean and deviation, off by how much.
+    let error = |sampler: Sampler, n: usize| {
+        let x = solve_process(&mixture, &law, sampler, &GridKind::UniformSqrt, n, (count, 0)).unwrap().x0.data;
+        let mean = x.iter().sum::<f64>() / count as f64;
+        let deviation = (x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count as f64).sqrt();
+        (mean - mixture.means[0][0]).hypot(deviation - mixture.std)
+    };
+    let table = [Sampler::EulerMaruyama, Sampler::Sscs].map(|s| [10, 20, 40, 160].map(|n| error(s, n)));
+    assert!(table[1][0] < 0.6 * table[0][0], "ten steps: {table:?}");
+    for row in table {
+        assert!(row[1] < 0.75 * row[0] && row[2] < 0.75 * row[1] && row[3] < 0.01, "{table:?}");
+    }
+}
+
+/// CLD's mean and 2x2 covariance against the equation itself, by many small steps of many points.
+#[test]
+fn moments_of_critically_damped_diffusion_agree_with_monte_carlo() {
+    let (cld, x0, t, steps, count) = (Cld::default(), 0.8, 0.3, 600, 40_000);
+    let h = cld.integral(t) / steps as f64;
+    let (mut sums, mut squares) = ([0.0; 2], [0.0; 3]);
+    for k in 0..count {
+        let mut z = Stream::new(4, k, 0, Purpose::Lab);
+        let (mut x, mut v) = (x0, (cld.gamma * cld.mass()).sqrt() * z.normal());
+        for _ in 0..steps {
+            let push = -x - cld.damping() * cld.inverse_mass * v;
+            x += h * cld.inverse_mass * v;
+            v += h * push + (2.0 * cld.damping() * h).sqrt() * z.normal();
+        }
+        sums = [sums[0] + x, sums[1] + v];
+        squares = [squares[0] + x * x, squares[1] + x * v, squares[2] + v * v];
+    }
+    let n = count as f64;
+    let mean = sums.map(|s| s / n);
+    let cov =
+        [squares[0] / n - mean[0] * mean[0], squares[1] / n - mean[0] * mean[1], squares[2] / n - mean[1] * mean[1]];
+    let (expected, exact) = (cld.mean(t), cld.covariance(t));
+    assert!((mean[0] - expected.0 * x0).abs() < 0.02 && (mean[1] - expected.1 * x0).abs() < 0.02, "{mean:?}");
+    for (ours, truth) in cov.iter().zip([exact.xx, exact.xv, exact.vv]) {
+        assert!((ours - truth).abs() < 0.015, "{cov:?} {exact:?}");
+    }
+    // What training draws has this covariance too.
+    let [[_, a, _], [_, b, c]] = cld.forward(t);
+    assert!(
+        (a * a - exact.xx).abs() < 1e-12
+            && (a * b - exact.xv).abs() < 1e-12
+            && (b * b + c * c - exact.vv).abs() < 1e-12
+    );
+}
+
+/// Constant attenuation is a path and may use its samplers; all else gets an error that lists what fits.
+#[test]
+fn samplers_that_do_not_fit_are_refused_with_those_that_do() {
+    let constant = Law::Attenuation(Process::default());
+    assert!(constant.fits(Sampler::UniPc) && constant.fits(Sampler::Ab2) && !constant.fits(Sampler::EulerMaruyama));
+    let linear = Law::Attenuation(Process::new(Attenuation::Linear, NoiseScale::Sqrt));
+    assert!(!linear.fits(Sampler::UniPc));
+    for baseline in Baseline::all() {
+        let law = Law::new(Process::default(), Some(baseline));
+        let own = law.sampler(Sampler::Auto).unwrap();
+        assert!(law.fits(own) && !law.fits(Sampler::Alg2), "{}", law.name());
+        let error = law.sampler(Sampler::Alg2).unwrap_err().to_string();
+        assert!(error.contains("alg2") && error.contains(law.name()) && error.contains(own.name()), "{error}");
+        let times = law.times(&Default::default(), own, 7).unwrap();
+        assert_eq!(law.evaluations(own, &times).unwrap(), if own == Sampler::Heun { 13 } else { 7 });
+    }
+}
+
+/// A network that trains in moments.
+fn small(baseline: Baseline) -> RunConfig {
+    let decoders = if baseline.name() == "ddpm-x0" { Decoders::Conv } else { Decoders::One };
+    let mut config = RunConfig {
+        seed: 3,
+        baseline: Some(baseline),
+        network: UNetConfig {
+            resolution: 8,
+            width: 16,
+            mult: vec![1, 2],
+            blocks: 1,
+            attention: vec![],
+            dropout: 0.1,
+            decoders,
+            ..UNetConfig::default()
+        },
+        data: DataConfig::Procedural { seed: 1, len: 4 },
+        ..RunConfig::default()
+    };
+    config.train.steps = 3;
+    config.train.batch = 4;
+    config.train.checkpoint_every = 100;
+    config.train.sample_every = 3;
+    config.optim.warmup = 1;
+    config.optim.ema_after = 1;
+    config.optim.ema_every = 1;
+    config.sample.steps = 3;
+    config
+}
+
+fn fit(config: &RunConfig, dir: &Path, resume: bool, until: u64) -> Vec<f64> {
+    let (mut losses, stop) = (vec![], AtomicBool::new(false));
+    let dir = RunDir(dir.to_path_buf());
+    train(config, &dir, &Device::flex(), resume, &stop, &mut |r| {
+        losses.push(r.loss);
+        stop.store(r.step == until, Ordering::Relaxed);
+    })
+    .unwrap();
+    losses
+}
+
+/// An autoencoder after one step, for latents of 8x8.
+fn first_stage(dir: &Path) -> LatentConfig {
+    let mut run = AutoencoderRun { seed: 5, ..AutoencoderRun::default() };
+    run.autoencoder = AutoencoderConfig {
+        resolution: 16,
+        channels: 3,
+        width: 32,
+        mult: vec![1, 1],
+        blocks: 1,
+        ..AutoencoderConfig::default()
+    };
+    run.loss = AutoencoderLoss { perceptual: 0.0, disc_start: 9, disc_width: 8, disc_depth: 2, ..run.loss };
+    run.data = DataConfig::Procedural { seed: 1, len: 4 };
+    run.train.steps = 1;
+    run.train.batch = 2;
+    let out = RunDir(dir.to_path_buf());
+    train_autoencoder(&run, &out, &Device::flex(), false, &AtomicBool::new(false), &mut |_| ()).unwrap();
+    LatentConfig { autoencoder: dir.to_path_buf(), scale: None, cache: None }
+}
+
+/// Each process trains, resumes to the same bytes, makes finite pictures with every sampler that fits, and remakes them.
+#[test]
+fn every_process_trains_resumes_and_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    for baseline in Baseline::all() {
+        let name = baseline.name();
+        let mut config = small(baseline);
+        if name == "lsgm" {
+            config.latent = Some(first_stage(&dir.path().join("autoencoder")));
+            config.network.channels = AutoencoderConfig::default().latent;
+            config.sample.clip = 0.0;
+        }
+        config.validate().unwrap();
+        assert_eq!(RunConfig::parse(&config.to_toml().unwrap(), "x").unwrap(), config);
+        let (whole, parts) = (dir.path().join(format!("{name}-whole")), dir.path().join(format!("{name}-parts")));
+        fit(&config, &whole, false, 0);
+        fit(&config, &parts, false, 2);
+        assert_eq!(fit(&config, &parts, true, 0).len(), 1);
+        let [a, b] = [&whole, &parts].map(|run| newest(run).unwrap());
+        assert!(std::fs::read(&a).unwrap() == std::fs::read(&b).unwrap(), "{name}: the resumed run differs");
+        let checkpoint = Checkpoint::open(&a).unwrap();
+        for sampler in checkpoint.config.law().samplers() {
+            let how = crossfade::config::SampleConfig { sampler, ..checkpoint.config.sample.clone() };
+            let out = dir.path().join("pictures");
+            let job = Job {
+                seed: 1,
+                first: 0,
+                count: 2,
+                shard: Shard::ALL,
+                batch: 2,
+                trajectory: false,
+                between: None,
+                out: out.clone(),
+            };
+            let made = run(&checkpoint, Weights::Ema, &how, &job, &Device::flex(), &mut |_, _| ()).unwrap();
+            assert_eq!(made.evaluations, how.evaluations(&checkpoint.config.law()).unwrap(), "{name} {sampler:?}");
+            assert!(reproduce(&out.join("000001.png"), Some(&a), &Device::flex()).unwrap().identical, "{name}");
+        }
+    }
+}
+
+/// The loss falls on a few images, also of attenuation without image supervision.
+#[test]
+fn every_process_learns_a_few_images() {
+    let all = Baseline::all().into_iter().filter(|b| b.name() != "lsgm").map(Some).chain([None]);
+    for baseline in all {
+        let mut config = small(baseline.unwrap_or(Baseline::Flow(Default::default())));
+        config.baseline = baseline;
+        if baseline.is_none() {
+            config.loss.supervise = crossfade::loss::Supervise::Eps;
+        }
+        config.validate().unwrap();
+        config.train.steps = 80;
+        config.train.batch = 8;
+        config.train.sample_every = 0;
+        config.train.flip = false;
+        config.optim.lr = 3e-3;
+        config.network.dropout = 0.0;
+        let dir = tempfile::tempdir().unwrap();
+        let losses = fit(&config, dir.path(), false, 0);
+        let mean = |l: &[f64]| l.iter().sum::<f64>() / l.len() as f64;
+        let (early, late) = (mean(&losses[..10]), mean(&losses[65..]));
+        assert!(late < 0.8 * early, "{baseline:?}: {early} to {late}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_a_process_is_said() {
+    let problems = |sets: &[&str]| {
+        let base = RunConfig::default().with_overrides(&["network.decoders=one"]).unwrap();
+        base.with_overrides(sets).unwrap_err().to_string()
+    };
+    assert!(problems(&["baseline.kind=ddpmx"]).contains("ddpm-x0"));
+    assert!(problems(&["baseline.kind=ddpm-x0"]).contains("conv"));
+    assert!(problems(&["baseline.kind=vp", "network.decoders=conv"]).contains("network.decoders"));
+    assert!(problems(&["baseline.kind=lsgm"]).contains("[latent]"));
+    assert!(problems(&["baseline.kind=edm", "sample.sampler=ab2"]).contains("heun"));
+    assert!(problems(&["baseline.kind=cld", "sample.grid.kind=karras"]).contains("karras"));
+    assert!(problems(&["baseline.kind=ddpm", "sample.steps=2000"]).contains("1000"));
+    assert!(problems(&["loss.supervise=eps", "network.decoders=two"]).contains("single decoder"));
+    let both = problems(&["baseline.kind=edm", "baseline.sigma_min=90", "baseline.log_std=-1", "sample.eta=2"]);
+    assert!(both.contains("sigma_min") && both.contains("log_std") && both.contains("eta"), "{both}");
 }

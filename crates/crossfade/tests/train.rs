@@ -87,6 +87,22 @@ fn weights_do_not_depend_on_threads() {
     assert!(run(1) == run(2));
 }
 
+/// With attention, dropout, skips and resampling, so that every cheap operation is computed again.
+#[test]
+fn recomputation_changes_no_bit() {
+    let mut config = small();
+    config.network.attention = vec![4];
+    config.train.steps = 2;
+    let run = |recompute: bool| {
+        let (mut config, dir) = (config.clone(), tempfile::tempdir().unwrap());
+        config.train.recompute = recompute;
+        fit(&config, dir.path(), false);
+        let (_, path) = checkpoint::list(&dir.path().join("checkpoints")).unwrap().pop().unwrap();
+        Checkpoint::open(&path).unwrap().read().unwrap()
+    };
+    assert!(run(false) == run(true));
+}
+
 /// Every attenuation, decoder and a few objectives train: the loss on the same few images falls.
 #[test]
 fn every_kind_of_network_learns_a_few_images() {

@@ -1,6 +1,6 @@
 //! `crossfade cost`.
 use super::config::named;
-use super::sample::open;
+use super::sample::{open, samplers};
 use crate::cli::one_of;
 use crate::context::Context;
 use anyhow::Result;
@@ -10,7 +10,6 @@ use crossfade::checkpoint::{Checkpoint, Weights};
 use crossfade::config::RunConfig;
 use crossfade::cost::{Cost, Speed, measure, measure_task};
 use crossfade::generate::Maker;
-use crossfade::nn::Denoiser;
 use crossfade::sample::Sampler;
 use std::path::Path;
 
@@ -32,7 +31,7 @@ pub struct CostArgs {
     steps: Option<u64>,
 
     /// The sampler [default: the configuration's]
-    #[arg(long, value_name = "NAME", value_parser = one_of(Sampler::ALL.iter().map(|s| s.name())))]
+    #[arg(long, value_name = "NAME", value_parser = one_of(samplers()))]
     sampler: Option<String>,
 
     /// Images made at once in the measurement
@@ -80,7 +79,6 @@ fn speed(args: &CostArgs, checkpoint: Option<&Checkpoint>, config: &RunConfig, c
     let (device, batch, repeat) = (&context.device, args.batch as usize, args.repeat as usize);
     let mut progress = context.progress("batches", args.repeat);
     let mut report = |done: usize, all: usize| progress.set(done as u64, all as u64);
-    let (process, precond, parts) = (config.process, config.precond, config.phi_parts());
     if let Some(network) = &config.condition {
         let sample = config.sample.clone();
         let maker = match checkpoint {
@@ -90,15 +88,15 @@ fn speed(args: &CostArgs, checkpoint: Option<&Checkpoint>, config: &RunConfig, c
                 return Err(Error::request(problem).into());
             }
             None => {
-                let unet = network.init(parts, 0, device);
-                Maker::new(Denoiser { unet, process, precond }, config, None, sample, 0, device)
+                let unet = network.init(config.ends(), 0, device);
+                Maker::new(config.denoiser(unet), config, None, sample, 0, device)
             }
         };
         return Ok(measure_task(&maker, config, batch, repeat, &mut report)?);
     }
     let net = match checkpoint {
         Some(checkpoint) => checkpoint.denoiser(Weights::Ema, device)?,
-        None => Denoiser { unet: config.network.init(parts, 0, device), process, precond },
+        None => config.denoiser(config.network.init(config.ends(), 0, device)),
     };
     Ok(measure(&net, config, batch, repeat, device, &mut report)?)
 }

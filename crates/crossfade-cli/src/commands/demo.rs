@@ -42,7 +42,14 @@ fn minutes(text: &str) -> Result<f64, String> {
 pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
     let mut config = RunConfig::parse(CONFIG, "configs/demo.toml")?;
     context.note("Measuring this machine …");
-    let timing = bench::unet(bench::What::Train, config.network.clone(), config.train.batch, 1, 3, &context.device)?;
+    let timing = bench::unet(
+        bench::What::Train { recompute: false },
+        config.network.clone(),
+        config.train.batch,
+        1,
+        3,
+        &context.device,
+    )?;
     config.train.steps = ((args.minutes * 60e3 / timing.median_ms) as u64).max(10);
     config.train.checkpoint_every = config.train.steps.div_ceil(4);
     config.optim.warmup = config.optim.warmup.min(config.train.steps / 10);

@@ -3,7 +3,7 @@ use crate::cli::one_of;
 use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::Args;
-use crossfade::lab::{LabConfig, run as run_lab};
+use crossfade::lab::{LabConfig, processes, run as run_lab};
 use crossfade::math::{Attenuation, GridKind, NoiseScale};
 use crossfade::sample::Sampler;
 use std::path::PathBuf;
@@ -17,6 +17,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   crossfade lab --out lab                             about a minute, with chart and JSON
   crossfade lab --std 0.05 --evaluations 5,10,20      thin modes, few steps
+  crossfade lab --processes all --out lab             DDPM to CLD, every sampler that fits
   crossfade lab --attenuations all --samplers ab2,pc  every attenuation, two samplers")]
 pub struct LabArgs {
     /// Coordinates of a point, 1 to 64 [default: 8]
@@ -47,6 +48,11 @@ pub struct LabArgs {
     #[arg(long, default_value = "sqrt", value_parser = one_of(["sqrt", "linear"]))]
     noise: String,
 
+    /// Processes to compare in place of attenuations, or all: adm, ddpm, vp, ve, edm, flow, cld, each with the samplers
+    /// that fit it and the grids that suit both
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = one_of(process_names()))]
+    processes: Vec<String>,
+
     /// Samplers to compare, or all [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = one_of(samplers()))]
     samplers: Vec<String>,
@@ -59,13 +65,17 @@ pub struct LabArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     evaluations: Vec<usize>,
 
-    /// Directory for lab.json, lab.svg and lab.png
+    /// Directory for lab.json, lab.md, lab.svg and lab.png
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 fn attenuations() -> impl Iterator<Item = &'static str> {
     Attenuation::ALL.iter().map(|a| a.name()).chain(["all"])
+}
+
+fn process_names() -> Vec<&'static str> {
+    processes().iter().map(|law| law.name()).chain(["all"]).collect()
 }
 
 fn samplers() -> impl Iterator<Item = &'static str> {
@@ -100,13 +110,15 @@ fn chosen<T: Clone + PartialEq>(
 impl LabArgs {
     fn config(&self) -> LabConfig {
         let default = LabConfig::default();
+        let attenuations = if self.processes.is_empty() { default.attenuations } else { vec![] };
         LabConfig {
             dim: self.dim.unwrap_or(default.dim),
             components: self.components.unwrap_or(default.components),
             std: self.std.unwrap_or(default.std),
             samples: self.samples.unwrap_or(default.samples),
             seed: self.seed,
-            attenuations: chosen(&self.attenuations, Attenuation::ALL, |a| a.name(), default.attenuations),
+            attenuations: chosen(&self.attenuations, Attenuation::ALL, |a| a.name(), attenuations),
+            processes: chosen(&self.processes, &processes(), |law| law.name(), default.processes),
             noise: if self.noise == "linear" { NoiseScale::Linear } else { NoiseScale::Sqrt },
             samplers: chosen(&self.samplers, Sampler::ALL, |s| s.name(), default.samplers),
             grids: chosen(&self.grids, &GridKind::all(), GridKind::name, default.grids),
@@ -122,7 +134,7 @@ pub fn run(args: &LabArgs, context: &Context) -> Result<()> {
     drop(progress);
     if let Some(dir) = &args.out {
         report.save(dir).with_context(|| format!("writing into {}", dir.display()))?;
-        context.note(format_args!("lab.json, lab.svg and lab.png are in {}", dir.display()));
+        context.note(format_args!("lab.json, lab.md, lab.svg and lab.png are in {}", dir.display()));
     }
     context.print(&report, serde_json::to_value(&report)?)
 }

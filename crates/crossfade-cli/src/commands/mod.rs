@@ -1,6 +1,7 @@
 //! One file a verb: its options and what it does.
 pub mod bench;
 pub mod calibrate;
+pub mod compare;
 pub mod completions;
 pub mod config;
 pub mod convert;
@@ -12,6 +13,7 @@ pub mod lab;
 pub mod reconstruct;
 pub mod reproduce;
 pub mod sample;
+pub mod sweep;
 pub mod task;
 pub mod train;
 pub mod weights;
@@ -33,6 +35,8 @@ pub fn run(cli: Cli, began: Instant) -> Result<()> {
         Command::Edge(args) => task::map(&args, "edges", &context),
         Command::Depth(args) => task::plain(&args, "depth", &context),
         Command::Sketch(args) => task::plain(&args, "sketch", &context),
+        Command::Sweep(args) => sweep::run(&args, &context),
+        Command::Compare(args) => compare::run(&args, &context),
         Command::Calibrate(args) => calibrate::run(&args, &context),
         Command::Reconstruct(args) => reconstruct::run(&args, &context),
         Command::Reproduce(args) => reproduce::run(&args, &context),

@@ -4,11 +4,12 @@ use crate::context::Context;
 use crate::output::duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
+use crossfade::Error;
 use crossfade::checkpoint::{self, Checkpoint};
 use crossfade::config::SampleConfig;
 use crossfade::generate::{self, Job, Shard};
 use crossfade::math::{Blend, GridKind};
-use crossfade::sample::Sampler;
+use crossfade::sample::{Law, Sampler};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,8 @@ use std::path::{Path, PathBuf};
   crossfade sample model.safetensors --sampler pc --steps 5 --seed 7 --out pictures
   crossfade sample runs/cifar --count 50000 --shard 0/4 --out pictures   one of four portions
   crossfade sample runs/tiny --interpolate 3,8 --count 9 --out between
+  crossfade sample runs/edm --sampler heun-churn --churn 40 --steps 18 --grid karras --rho 7 --out pictures
+  crossfade sample runs/ddpm --sampler ddim --eta 0.2 --steps 50 --grid quadratic --out pictures
 
 Image k of a seed is the same at any batch size and shard. Every PNG holds the options that made it;
 `crossfade reproduce` makes it again.")]
@@ -40,12 +43,25 @@ pub struct SampleArgs {
     pub steps: Option<u64>,
 
     /// The sampler [default: the configuration's]
-    #[arg(long, value_name = "NAME", value_parser = one_of(Sampler::ALL.iter().map(|s| s.name())))]
+    #[arg(long, value_name = "NAME", value_parser = one_of(samplers()))]
     pub sampler: Option<String>,
 
-    /// The times of the steps: uniform-sqrt, uniform-t, reference, power, or explicit:1,0.5,… [default: the configuration's]
-    #[arg(long, value_name = "NAME", value_parser = GridKind::parse)]
-    pub grid_of_times: Option<GridKind>,
+    /// The times of the steps: auto, uniform-t, uniform-sqrt (or quadratic), reference, power, karras, log-snr, or
+    /// explicit:1,0.5,… [default: the configuration's]
+    #[arg(long, alias = "grid-of-times", value_name = "NAME", value_parser = GridKind::parse)]
+    pub grid: Option<GridKind>,
+
+    /// Exponent of the grids karras and power [default: 7]
+    #[arg(long, value_name = "X", value_parser = positive)]
+    pub rho: Option<f64>,
+
+    /// Noise of the sampler ddim, from 0 (none) to 1 (as ancestral) [default: the configuration's]
+    #[arg(long, value_name = "X", value_parser = share)]
+    pub eta: Option<f64>,
+
+    /// Fresh noise of the sampler heun-churn, EDM's S_churn [default: the configuration's]
+    #[arg(long, value_name = "X", value_parser = positive)]
+    pub churn: Option<f64>,
 
     /// How the two heads become one estimate [default: the configuration's]
     #[arg(long, value_name = "NAME", value_parser = one_of(Blend::ALL.iter().map(Blend::name)))]
@@ -88,6 +104,16 @@ pub struct SampleArgs {
     pub interpolate: Option<(u64, u64)>,
 }
 
+/// Names of samplers, and the one that stands for what suits the process.
+pub fn samplers() -> impl Iterator<Item = &'static str> {
+    ["auto"].into_iter().chain(Sampler::ALL.iter().map(|s| s.name()))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| (0.0..=1.0).contains(value));
+    value.ok_or_else(|| "expected a number from 0 to 1".into())
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "expected a number".to_string())?;
     if value > 0.0 && value.is_finite() { Ok(value) } else { Err("expected a positive number".into()) }
@@ -105,20 +131,35 @@ pub fn open(path: &Path) -> Result<Checkpoint> {
 
 impl SampleArgs {
     /// The checkpoint's way of sampling with what was asked for.
-    fn sampling(&self, mut config: SampleConfig) -> Result<SampleConfig> {
+    fn sampling(&self, mut config: SampleConfig, law: &Law) -> Result<SampleConfig> {
         if let Some(steps) = self.steps {
             config.steps = steps as usize;
         }
         if let Some(name) = &self.sampler {
             config.sampler = Sampler::parse(name)?;
         }
-        if let Some(kind) = &self.grid_of_times {
+        if let Some(kind) = &self.grid {
             config.grid.kind = kind.clone();
         }
+        config.eta = self.eta.unwrap_or(config.eta);
+        config.churn.amount = self.churn.unwrap_or(config.churn.amount);
         if let Some(name) = &self.blend {
             config.blend = Blend::ALL.into_iter().find(|b| b.name() == name).unwrap_or_default();
         }
         config.clip = if self.no_clip { 0.0 } else { self.clip.unwrap_or(config.clip) };
+        let mut config = config.resolved(law)?;
+        if let Some(wanted) = self.rho {
+            match &mut config.grid.kind {
+                GridKind::Karras { rho } | GridKind::Power { rho, .. } => *rho = wanted,
+                other => {
+                    return Err(Error::request(format!(
+                        "--rho is for the grids karras and power, not {}",
+                        other.name()
+                    ))
+                    .into());
+                }
+            }
+        }
         Ok(config)
     }
 }
@@ -126,7 +167,7 @@ impl SampleArgs {
 /// Makes images.
 pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
     let checkpoint = open(&args.checkpoint)?;
-    let config = args.sampling(checkpoint.config.sample.clone())?;
+    let config = args.sampling(checkpoint.config.sample.clone(), &checkpoint.config.law())?;
     let job = Job {
         seed: args.seed,
         first: args.first,

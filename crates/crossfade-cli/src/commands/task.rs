@@ -1,5 +1,5 @@
 //! `crossfade sr`, `inpaint`, `saliency`, `edge`, `depth` and `sketch`: a trained task applied to pictures.
-use super::sample::open;
+use super::sample::{open, samplers};
 use crate::cli::{Weights, one_of};
 use crate::context::Context;
 use crate::output::duration;
@@ -38,7 +38,7 @@ pub struct Common {
     pub steps: u64,
 
     /// The sampler [default: the configuration's]
-    #[arg(long, value_name = "NAME", value_parser = one_of(Sampler::ALL.iter().map(|s| s.name())))]
+    #[arg(long, value_name = "NAME", value_parser = one_of(samplers()))]
     pub sampler: Option<String>,
 
     /// Seed of the noise
@@ -257,7 +257,7 @@ fn work(
     let options = common.options(threshold);
     let recipe = json!({
         "version": env!("CARGO_PKG_VERSION"), "task": kind, "checksum": checkpoint.checksum, "seed": common.seed,
-        "steps": common.steps, "evaluations": maker.evaluations(),
+        "steps": common.steps, "evaluations": maker.evaluations()?,
     });
     let text = recipe.to_string();
     let application = Application {
@@ -294,7 +294,7 @@ fn report(made: &[(PathBuf, Applied)], kind: &str, maker: &Maker, seconds: f64, 
         [(path, applied)] => format!("{}: {}x{}", path.display(), applied.width, applied.height),
         _ => format!("{} pictures", made.len()),
     };
-    let evaluations = maker.evaluations();
+    let evaluations = maker.evaluations()?;
     let text = format!("{what}, {windows} windows, {evaluations} evaluations each, {}", duration(seconds));
     let files: Vec<_> = made.iter().map(|(path, applied)| json!({ "file": path, "applied": applied })).collect();
     let facts = json!({ "task": kind, "pictures": files, "evaluations": evaluations, "seconds": seconds });

@@ -82,7 +82,7 @@ pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
 }
 
 /// A flag that Ctrl-C sets.
-fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
+pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("listening for Ctrl-C")?;

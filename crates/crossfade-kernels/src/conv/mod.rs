@@ -9,7 +9,7 @@ mod winograd;
 
 use crate::simd::Isa;
 use rayon::prelude::*;
-use winograd::{Kernels, Weights};
+use winograd::Kernels;
 
 /// Sizes of a convolution with a square kernel and zeros around the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,7 +137,7 @@ impl Method {
         check_forward(x, bias, shape, out);
         match self.algorithm {
             Algorithm::Winograd => {
-                let weights = Weights::Raw(Kernels::forward(weight, shape));
+                let weights = Kernels::forward(weight, shape);
                 winograd::convolve(self.isa, x, weights, bias, shape, out);
             }
             Algorithm::Direct if spread::pays(self.isa, shape) => {
@@ -159,7 +159,7 @@ impl Method {
         check_len("input gradient", dx, shape.x_len());
         match self.algorithm {
             Algorithm::Winograd => {
-                let weights = Weights::Raw(Kernels::backward(weight, shape));
+                let weights = Kernels::backward(weight, shape);
                 winograd::convolve(self.isa, dy, weights, None, &shape.transposed(), dx);
             }
             Algorithm::Direct if spread::pays(self.isa, &shape.transposed()) => {
@@ -223,7 +223,7 @@ pub struct Prepared {
 }
 
 enum Filters {
-    Winograd(winograd::Filters),
+    Winograd(winograd::Packed),
     Direct(direct::Filters),
     Spread(direct::Filters),
 }
@@ -238,9 +238,7 @@ impl Prepared {
         check_len("weights", weight, shape.weight_len());
         let Method { isa, algorithm } = Method::choose(shape);
         let filters = match algorithm {
-            Algorithm::Winograd => {
-                Filters::Winograd(winograd::Filters::new(isa, Kernels::forward(weight, shape)).keep())
-            }
+            Algorithm::Winograd => Filters::Winograd(Kernels::forward(weight, shape).pack(isa)),
             Algorithm::Direct if spread::pays(isa, shape) => {
                 Filters::Spread(spread::filters(isa, weight, shape).keep())
             }
@@ -257,7 +255,9 @@ impl Prepared {
         let shape = ConvShape { n, ..self.shape };
         check_forward(x, bias, &shape, out);
         match &self.filters {
-            Filters::Winograd(u) => winograd::convolve(self.isa, x, Weights::Ready(u), bias, &shape, out),
+            Filters::Winograd(packed) => {
+                winograd::convolve(self.isa, x, packed.kernels(&shape), bias, &shape, out);
+            }
             Filters::Direct(packed) => direct::convolve(self.isa, x, packed, bias, &shape, out),
             Filters::Spread(packed) => spread::convolve(self.isa, x, packed, bias, &shape, out),
         }

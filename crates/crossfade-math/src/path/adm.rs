@@ -1,6 +1,6 @@
 //! Constant attenuation is such a process too: α_t = 1 − t, σ_t = √t or t (§1.2, §10.1).
 use super::{Input, PathFn, Target};
-use crate::NoiseScale;
+use crate::{GridKind, NoiseScale};
 
 impl PathFn for NoiseScale {
     fn alpha(&self, t: f64) -> f64 {
@@ -26,5 +26,11 @@ impl PathFn for NoiseScale {
     }
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         1e-4 + (1.0 - 1e-4) * uniform
+    }
+    fn sampler(&self) -> &'static str {
+        "ddim"
+    }
+    fn grid(&self) -> GridKind {
+        GridKind::UniformSqrt
     }
 }

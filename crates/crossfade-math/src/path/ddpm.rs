@@ -83,7 +83,10 @@ impl PathFn for Ddpm {
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         ((uniform * STEPS as f64).floor().min(STEPS as f64 - 1.0) + 1.0) / STEPS as f64
     }
-    fn known_time(&self, t: f64) -> f64 {
-        (t * STEPS as f64).round().max(1.0) / STEPS as f64
+    fn tick(&self) -> Option<f64> {
+        Some(1.0 / STEPS as f64)
+    }
+    fn sampler(&self) -> &'static str {
+        "ancestral"
     }
 }

@@ -1,5 +1,6 @@
 //! EDM: σ itself is the time, D = c_skip x + c_out F (§9).
 use super::{Input, PathFn, Target};
+use crate::GridKind;
 use serde::{Deserialize, Serialize};
 
 /// EDM's process; our time is σ/σ_max.
@@ -50,5 +51,19 @@ impl PathFn for Edm {
     }
     fn training_time(&self, _uniform: f64, normal: f64) -> f64 {
         (self.log_mean + self.log_std * normal).exp() / self.sigma_max
+    }
+    fn sampler(&self) -> &'static str {
+        "heun"
+    }
+    fn grid(&self) -> GridKind {
+        GridKind::Karras { rho: 7.0 }
+    }
+    fn options(&self) -> Vec<(&'static str, f64)> {
+        vec![
+            ("sigma_min", self.sigma_min),
+            ("sigma_max", self.sigma_max),
+            ("sigma_data", self.sigma_data),
+            ("log_std", self.log_std),
+        ]
     }
 }

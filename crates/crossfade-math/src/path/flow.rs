@@ -29,4 +29,8 @@ impl PathFn for Flow {
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         uniform
     }
+    /// Euler on the straight line is DDIM's step.
+    fn sampler(&self) -> &'static str {
+        "ddim"
+    }
 }

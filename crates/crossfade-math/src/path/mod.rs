@@ -6,19 +6,18 @@ mod adm;
 mod ddpm;
 mod edm;
 mod flow;
-mod grid;
+mod registry;
 mod ve;
 mod vp;
 
 pub use ddpm::{BetaSchedule, Ddpm};
 pub use edm::Edm;
 pub use flow::Flow;
-pub use grid::PathGrid;
+pub use registry::{Baseline, Output, Path};
 pub use ve::Ve;
 pub use vp::Vp;
 
-use crate::{Coef, Field, NoiseScale};
-use serde::{Deserialize, Serialize};
+use crate::{Coef, Field, GridKind};
 
 /// What defines a process. Times run from 1 (noise) to 0 (data).
 pub trait PathFn {
@@ -44,9 +43,22 @@ pub trait PathFn {
     /// A training time from one uniform and one normal number.
     fn training_time(&self, uniform: f64, normal: f64) -> f64;
 
-    /// The time nearest to t that the network knows.
-    fn known_time(&self, t: f64) -> f64 {
-        t
+    /// The name of the sampler that its paper uses.
+    fn sampler(&self) -> &'static str;
+
+    /// The times that its paper uses.
+    fn grid(&self) -> GridKind {
+        GridKind::UniformT
+    }
+
+    /// Its options that must be positive; one that ends in `_min` must be below the one after it.
+    fn options(&self) -> Vec<(&'static str, f64)> {
+        vec![]
+    }
+
+    /// The length between two times where the network knows only some.
+    fn tick(&self) -> Option<f64> {
+        None
     }
 }
 
@@ -82,65 +94,7 @@ pub struct Pair<F> {
     pub eps: F,
 }
 
-/// The registered processes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Path {
-    /// DDPM: 1000 discrete times, variance preserving.
-    Ddpm(Ddpm),
-    /// Score-SDE, variance preserving.
-    Vp(Vp),
-    /// Score-SDE, variance exploding.
-    Ve(Ve),
-    /// EDM: α = 1, preconditioned.
-    Edm(Edm),
-    /// Rectified flow: x_t = (1−t) x_0 + t eps, velocity prediction.
-    Flow(Flow),
-    /// Constant attenuation as such a process, for the samplers below.
-    Adm {
-        /// How fast the noise rises.
-        #[serde(default)]
-        noise: NoiseScale,
-    },
-}
-
 impl Path {
-    /// Every process with its published constants.
-    pub fn all() -> [Self; 7] {
-        [
-            Self::Ddpm(Ddpm::default()),
-            Self::Vp(Vp::default()),
-            Self::Ve(Ve::default()),
-            Self::Edm(Edm::default()),
-            Self::Flow(Flow {}),
-            Self::Adm { noise: NoiseScale::Sqrt },
-            Self::Adm { noise: NoiseScale::Linear },
-        ]
-    }
-
-    /// The name used in configurations and tables.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Ddpm(_) => "ddpm",
-            Self::Vp(_) => "vp",
-            Self::Ve(_) => "ve",
-            Self::Edm(_) => "edm",
-            Self::Flow(_) => "flow",
-            Self::Adm { .. } => "adm",
-        }
-    }
-
-    fn process(&self) -> &dyn PathFn {
-        match self {
-            Self::Ddpm(p) => p,
-            Self::Vp(p) => p,
-            Self::Ve(p) => p,
-            Self::Edm(p) => p,
-            Self::Flow(p) => p,
-            Self::Adm { noise } => noise,
-        }
-    }
-
     /// Forward marginal x_t = α_t x_0 + σ_t eps.
     pub fn x_t<F: Field>(&self, x0: &F, eps: &F, t: &Coef) -> F {
         F::lincomb(&[(t.map(|t| self.alpha(t)), x0), (t.map(|t| self.sigma(t)), eps)])
@@ -212,7 +166,13 @@ impl PathFn for Path {
     fn training_time(&self, uniform: f64, normal: f64) -> f64 {
         self.process().training_time(uniform, normal)
     }
-    fn known_time(&self, t: f64) -> f64 {
-        self.process().known_time(t)
+    fn sampler(&self) -> &'static str {
+        self.process().sampler()
+    }
+    fn grid(&self) -> GridKind {
+        self.process().grid()
+    }
+    fn tick(&self) -> Option<f64> {
+        self.process().tick()
     }
 }

@@ -44,4 +44,10 @@ impl PathFn for Ve {
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         1e-5 + (1.0 - 1e-5) * uniform
     }
+    fn sampler(&self) -> &'static str {
+        "reverse-diffusion"
+    }
+    fn options(&self) -> Vec<(&'static str, f64)> {
+        vec![("sigma_min", self.sigma_min), ("sigma_max", self.sigma_max)]
+    }
 }

@@ -51,4 +51,10 @@ impl PathFn for Vp {
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         1e-5 + (1.0 - 1e-5) * uniform
     }
+    fn sampler(&self) -> &'static str {
+        "euler-maruyama"
+    }
+    fn options(&self) -> Vec<(&'static str, f64)> {
+        vec![("beta_min", self.beta_min), ("beta_max", self.beta_max)]
+    }
 }

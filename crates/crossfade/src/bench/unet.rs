@@ -20,7 +20,10 @@ pub enum What {
     /// One evaluation of the network.
     Forward,
     /// One training step with AdamW.
-    Train,
+    Train {
+        /// Whether cheap results are computed again instead of kept.
+        recompute: bool,
+    },
     /// One deterministic first-order sampling run.
     Sample,
 }
@@ -54,9 +57,10 @@ pub fn unet(
     config.sample.grid = Grid { kind: GridKind::UniformT, final_t: None };
     config.sample.steps = steps;
     config.sample.clip = 0.0;
+    config.train.recompute = matches!(what, What::Train { recompute: true });
     let mut work = match what {
         What::Forward => evaluation(&config, batch, device),
-        What::Train => training(&config, batch, device),
+        What::Train { .. } => training(&config, batch, device),
         What::Sample => sampling(&config, batch, device),
     };
     for _ in 0..2 {
@@ -93,7 +97,7 @@ fn images(config: &RunConfig, batch: usize) -> Batch {
 /// A network without anything that only training needs.
 fn denoiser(config: &RunConfig, device: &Device) -> Denoiser {
     let unet = config.network.init(config.process.attenuation.parts(), config.seed, device);
-    Denoiser { unet, process: config.process, precond: config.precond }
+    config.denoiser(unet)
 }
 
 /// Reading a value makes an asynchronous device finish.

@@ -8,20 +8,26 @@ mod read;
 mod resume;
 mod sections;
 mod sizes;
+mod study;
 mod suggest;
 mod tasks;
 mod validate;
 mod written;
 
 pub use autoencoder::{AutoencoderRun, is_autoencoder};
-pub use sections::{Baseline, LatentConfig, OptimConfig, SampleConfig, TrainConfig};
+pub use crossfade_math::path::Baseline;
+pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::Sizes;
+pub(crate) use study::slug;
+pub use study::{Axes, Evaluate, Metric, Study, StudyModel};
 
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
 use crate::loss::Objective;
-use crate::nn::{CondUNetConfig, UNetConfig};
+use crate::nn::{CondUNetConfig, Denoiser, Ends, UNetConfig};
+use crate::sample::Law;
 use crate::task::TaskConfig;
+use crossfade_math::path::Output;
 use crossfade_math::{AttenuationFn, EmaSchedule, LrSchedule, Precond, Process};
 use read::Problem;
 use serde::de::DeserializeOwned;
@@ -129,7 +135,27 @@ impl RunConfig {
 
     /// How many parts phi has; the phi head has this many times the image's channels.
     pub fn phi_parts(&self) -> usize {
-        self.process.attenuation.parts()
+        if self.baseline.is_some() { 1 } else { self.process.attenuation.parts() }
+    }
+
+    /// What the process asks of the network's ends.
+    pub fn ends(&self) -> Ends {
+        let baseline = self.baseline.as_ref();
+        Ends {
+            inputs: baseline.map_or(1, Baseline::inputs),
+            phi_parts: self.phi_parts(),
+            mixed: baseline.is_some_and(|b| b.output() == Output::Mixed),
+        }
+    }
+
+    /// The process as samplers see it.
+    pub fn law(&self) -> Law {
+        Law::new(self.process, self.baseline)
+    }
+
+    /// A network with the preconditioning and the process of this run.
+    pub fn denoiser<N>(&self, unet: N) -> Denoiser<N> {
+        Denoiser { unet, process: self.process, baseline: self.baseline, precond: self.precond }
     }
 
     /// The learning rate over the steps.

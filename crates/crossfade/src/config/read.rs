@@ -111,8 +111,18 @@ fn collect_lines(text: &str, table: &DeTable, section: &str, lines: &mut HashMap
     for (key, value) in table.iter() {
         let path = join(section, key.get_ref());
         lines.insert(path.clone(), line_of(text, key.span().start));
-        if let DeValue::Table(inner) = value.get_ref() {
-            collect_lines(text, inner, &path, lines);
+        match value.get_ref() {
+            DeValue::Table(inner) => collect_lines(text, inner, &path, lines),
+            DeValue::Array(list) => {
+                for (i, item) in list.iter().enumerate() {
+                    if let DeValue::Table(inner) = item.get_ref() {
+                        let path = join(&path, &i.to_string());
+                        lines.insert(path.clone(), line_of(text, item.span().start));
+                        collect_lines(text, inner, &path, lines);
+                    }
+                }
+            }
+            _ => (),
         }
     }
 }
@@ -166,9 +176,9 @@ fn blame<T: DeserializeOwned>(table: &Table, error: &toml::de::Error) -> Vec<Str
 /// The key below `path` without which `error` is not raised. One whose absence is an error of its own comes second.
 fn culprit<T: DeserializeOwned>(table: &Table, path: &[String], error: &toml::de::Error) -> Option<String> {
     let is_missing = |e: &toml::de::Error| e.message().starts_with("missing field");
-    let mut keys: Vec<&String> = at(table, path)?.keys().collect();
+    let mut keys = keys(table, path)?;
     // The key that serde names is the likeliest, the one that decides about all others the least.
-    keys.sort_by_key(|key| (quoted(error.message()).next() != Some(key), *key == "kind"));
+    keys.sort_by_key(|key| (quoted(error.message()).next() != Some(key), key == "kind"));
     let mut second = None;
     for key in keys {
         let mut without = table.clone();
@@ -179,23 +189,60 @@ fn culprit<T: DeserializeOwned>(table: &Table, path: &[String], error: &toml::de
             Err(other) if other.to_string() == error.to_string() => (),
             Err(other) if is_missing(&other) => {
                 if !is_missing(error) && second.is_none() {
-                    second = Some(key.clone());
+                    second = Some(key);
                 }
             }
-            _ => return Some(key.clone()),
+            _ => return Some(key),
         }
     }
     second
 }
 
 fn at<'a>(table: &'a Table, path: &[String]) -> Option<&'a Table> {
-    path.iter().try_fold(table, |table, key| table.get(key)?.as_table())
+    match path.split_first() {
+        None => Some(table),
+        Some((first, rest)) => rest.iter().try_fold(table.get(first)?, below)?.as_table(),
+    }
+}
+
+/// What a section holds under a key, or a list of sections at a place.
+fn below<'a>(value: &'a Value, key: &String) -> Option<&'a Value> {
+    match value {
+        Value::Array(list) => list.get(key.parse::<usize>().ok()?),
+        _ => value.get(key),
+    }
+}
+
+/// The keys of a section, or the places of a list of sections.
+fn keys(table: &Table, path: &[String]) -> Option<Vec<String>> {
+    if let Some(section) = at(table, path) {
+        return Some(section.keys().cloned().collect());
+    }
+    let (first, rest) = path.split_first()?;
+    let list = rest.iter().try_fold(table.get(first)?, below)?.as_array()?;
+    list.iter().all(Value::is_table).then(|| (0..list.len()).map(|i| i.to_string()).collect())
 }
 
 fn remove(table: &mut Table, path: &[String]) {
-    if let Some((last, sections)) = path.split_last() {
-        let inner = sections.iter().try_fold(table, |table, key| table.get_mut(key)?.as_table_mut());
-        inner.map(|inner| inner.remove(last));
+    match path {
+        [] => (),
+        [key] => {
+            table.remove(key);
+        }
+        [list, place, rest @ ..] if table.get(list).is_some_and(Value::is_array) => {
+            let item = place.parse::<usize>().ok().and_then(|i| table.get_mut(list)?.as_array_mut()?.get_mut(i));
+            match (item, rest) {
+                // An emptied section keeps the places of the others.
+                (Some(item), []) => *item = Value::Table(Table::new()),
+                (Some(Value::Table(inner)), rest) => remove(inner, rest),
+                _ => (),
+            }
+        }
+        [section, rest @ ..] => {
+            if let Some(inner) = table.get_mut(section).and_then(Value::as_table_mut) {
+                remove(inner, rest);
+            }
+        }
     }
 }
 

@@ -7,20 +7,29 @@ impl RunConfig {
     /// An error that lists every option in which a resumed run would differ from the one that wrote the checkpoint. How often
     /// things are written and how samples are drawn may change: the weights do not depend on them.
     pub fn must_resume_as(&self, wanted: &Self) -> Result<()> {
-        let neutral = |config: &Self| {
-            let mut config = config.clone();
-            config.sample = Self::default().sample;
-            config.train = config.train.without_habits();
-            // The checkpoint holds the first stage; where it once came from and where its latents are kept may change.
-            if let Some(latent) = &mut config.latent {
-                (latent.autoencoder, latent.cache) = (PathBuf::new(), None);
-            }
-            if let Some(network) = &mut config.condition {
-                network.encoder_weights = None;
-            }
-            config.to_toml()
-        };
-        must_equal(&neutral(self)?, &neutral(wanted)?)
+        must_equal(&self.essence().to_toml()?, &wanted.essence().to_toml()?)
+    }
+
+    /// What the weights depend on: without habits, ways of sampling and places where the first stage and its latents lie.
+    fn essence(&self) -> Self {
+        let mut config = self.clone();
+        config.sample = Self::default().sample;
+        config.train = config.train.without_habits();
+        // The checkpoint holds the first stage; where it once came from and where its latents are kept may change.
+        if let Some(latent) = &mut config.latent {
+            (latent.autoencoder, latent.cache) = (PathBuf::new(), None);
+        }
+        if let Some(network) = &mut config.condition {
+            network.encoder_weights = None;
+        }
+        config
+    }
+
+    /// What the weights depend on as text, wherever the images lie: equal for equal trainings on any machine.
+    pub(crate) fn fingerprint(&self) -> Result<String> {
+        let mut config = self.essence();
+        config.data.paths_mut().into_iter().for_each(|(_, path)| *path = PathBuf::new());
+        config.to_toml()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The sections that no other module owns.
-use crate::error::{Error, Result};
-use crate::sample::Sampler;
-use crossfade_math::{Blend, Ddpm, EmaSchedule, Grid, LrSchedule};
+use crate::error::Result;
+use crate::sample::path::Churn;
+use crate::sample::{Law, Sampler};
+use crossfade_math::{Blend, EmaSchedule, Grid, LrSchedule};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -85,6 +86,8 @@ pub struct TrainConfig {
     pub flip: bool,
     /// Probability of each transformation of the augmentation pipe; 0 for none.
     pub augment: f64,
+    /// Less memory for more time: what is cheap to compute is not kept for the backward pass. Changes no bit.
+    pub recompute: bool,
     /// Threads that read and prepare images.
     pub loader_threads: usize,
     /// Steps between lines of the log.
@@ -95,6 +98,8 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
     /// How many checkpoints are kept.
     pub keep: usize,
+    /// Whether the log and the sheets are also written as event files for TensorBoard.
+    pub tensorboard: bool,
 }
 
 impl Default for TrainConfig {
@@ -105,11 +110,13 @@ impl Default for TrainConfig {
             accumulate: 1,
             flip: true,
             augment: 0.0,
+            recompute: false,
             loader_threads: 2,
             log_every: 10,
             sample_every: 0,
             checkpoint_every: 10_000,
             keep: 3,
+            tensorboard: true,
         }
     }
 }
@@ -117,8 +124,9 @@ impl Default for TrainConfig {
 impl TrainConfig {
     /// With the defaults for what the weights do not depend on: how often things are written, and by how many threads.
     pub(super) fn without_habits(&self) -> Self {
-        let Self { log_every, sample_every, checkpoint_every, keep, loader_threads, .. } = Self::default();
-        Self { log_every, sample_every, checkpoint_every, keep, loader_threads, ..self.clone() }
+        let Self { log_every, sample_every, checkpoint_every, keep, .. } = Self::default();
+        let Self { recompute, tensorboard, loader_threads, .. } = Self::default();
+        Self { log_every, sample_every, checkpoint_every, keep, recompute, tensorboard, loader_threads, ..self.clone() }
     }
 }
 
@@ -136,19 +144,11 @@ pub struct LatentConfig {
     pub cache: Option<PathBuf>,
 }
 
-/// A process to compare with; the `[baseline]` section.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Baseline {
-    /// DDPM: eps is predicted, by the mean of both decoders if there are two; sampled by ancestral steps.
-    Ddpm(Ddpm),
-}
-
 /// How images are made; the command line can override it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SampleConfig {
-    /// The sampler.
+    /// The sampler; `auto` is the one that suits the process.
     pub sampler: Sampler,
     /// Its steps.
     pub steps: usize,
@@ -156,15 +156,28 @@ pub struct SampleConfig {
     pub blend: Blend,
     /// Limits the estimate of x_0 to ±clip at every step; 0 for no limit.
     pub clip: f64,
+    /// η of the sampler `ddim`: 0 is deterministic, 1 is `ancestral`.
+    pub eta: f64,
     /// Images on a sheet made during training.
     pub count: usize,
-    /// The times of its steps.
+    /// The times of its steps; `auto` are those that suit the process.
     pub grid: Grid,
+    /// The fresh noise of the sampler `heun-churn`.
+    pub churn: Churn,
 }
 
 impl Default for SampleConfig {
     fn default() -> Self {
-        Self { sampler: Sampler::Ab2, steps: 10, blend: Blend::Heads, clip: 1.0, count: 64, grid: Grid::default() }
+        Self {
+            sampler: Sampler::Auto,
+            steps: 10,
+            blend: Blend::Heads,
+            clip: 1.0,
+            eta: 0.0,
+            count: 64,
+            grid: Grid::default(),
+            churn: Churn::default(),
+        }
     }
 }
 
@@ -174,8 +187,20 @@ impl SampleConfig {
         (self.clip > 0.0).then_some(self.clip)
     }
 
+    /// With the sampler and the grid that `auto` stands for; an error if the sampler does not fit.
+    pub fn resolved(&self, law: &Law) -> Result<Self> {
+        let sampler = law.sampler(self.sampler)?;
+        let kind = law.grid(&self.grid.kind, sampler);
+        Ok(Self { sampler, grid: Grid { kind, ..self.grid }, ..self.clone() })
+    }
+
     /// The times of the steps, from 1 to 0.
-    pub fn times(&self) -> Result<Vec<f64>> {
-        self.grid.times(self.steps).map_err(Error::Request)
+    pub fn times(&self, law: &Law) -> Result<Vec<f64>> {
+        law.times(&self.grid, law.sampler(self.sampler)?, self.steps)
+    }
+
+    /// How often the network is evaluated for an image.
+    pub fn evaluations(&self, law: &Law) -> Result<usize> {
+        law.evaluations(law.sampler(self.sampler)?, &self.times(law)?)
     }
 }

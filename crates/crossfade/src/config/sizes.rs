@@ -31,11 +31,11 @@ impl RunConfig {
         let (parameters, kept, passing) = match &self.condition {
             None => {
                 let network = &self.network;
-                (network.parameter_count(phi_parts), kept_values(network), passing_values(network))
+                (network.parameter_count(self.ends()), kept_values(network), passing_values(network))
             }
             Some(network) => {
                 let [kept, passing] = self.conditional_values(network);
-                (network.parameter_count(phi_parts), kept, passing)
+                (network.parameter_count(self.ends()), kept, passing)
             }
         };
         let parameters = parameters as u64;

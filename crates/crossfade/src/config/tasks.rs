@@ -1,8 +1,10 @@
 //! Whether a task, its network and its data fit together.
 use super::validate::Checks;
 use super::{Baseline, RunConfig};
+use crate::loss::Supervise;
 use crate::nn::Decoders;
 use crossfade_math::Attenuation;
+use crossfade_math::path::Output;
 
 /// Reports problems that begin with the name of an option of `section`.
 fn report(checks: &mut Checks, section: &str, problems: Vec<String>) {
@@ -19,15 +21,7 @@ impl RunConfig {
     pub(super) fn check_task(&self, checks: &mut Checks) {
         let task = self.task.task();
         report(checks, "task", task.validate());
-        if let Some(Baseline::Ddpm(ddpm)) = &self.baseline {
-            let steps = (1..=100_000).contains(&ddpm.timesteps);
-            checks.require(steps, &["baseline.timesteps"], "must be from 1 to 100,000");
-            for (beta, key) in [(ddpm.beta_first, "baseline.beta_first"), (ddpm.beta_last, "baseline.beta_last")] {
-                checks.require(beta > 0.0 && beta < 1.0, &[key], format!("must be between 0 and 1, not {beta}"));
-            }
-            let fits = self.condition.is_some();
-            checks.require(fits, &["baseline", "condition"], "needs a task with a [condition] to compare on");
-        }
+        self.check_baseline(checks);
         let Some(network) = &self.condition else {
             let message =
                 format!("the task {} needs a network with a condition: add a [condition] section", task.name());
@@ -52,7 +46,8 @@ impl RunConfig {
                 format!("must be a multiple of {unit}, not {sides:?}"),
             );
         }
-        let single = network.decoders == Decoders::One && self.process.attenuation != Attenuation::Constant;
+        let other = self.process.attenuation != Attenuation::Constant && self.baseline.is_none();
+        let single = network.decoders == Decoders::One && other;
         let message =
             "a single decoder needs process.attenuation = \"constant\": eps follows from one part of phi only";
         checks.require(!single, &["condition.decoders", "process.attenuation"], message);
@@ -66,5 +61,34 @@ impl RunConfig {
             &["latent.cache", "task"],
             "is for generation only: a task cuts its images anew each time",
         );
+    }
+
+    fn check_baseline(&self, checks: &mut Checks) {
+        let section = if self.condition.is_some() { "condition" } else { "network" };
+        let key = format!("{section}.decoders");
+        let decoders = self.condition.as_ref().map_or(self.network.decoders, |network| network.decoders);
+        let Some(baseline) = &self.baseline else {
+            let fits = self.loss.supervise == Supervise::Both || decoders == Decoders::One;
+            let message = "\"eps\" leaves the phi head untaught; use a single decoder, from which both follow";
+            return checks.require(fits, &["loss.supervise", &key], message);
+        };
+        report(checks, "baseline", baseline.problems());
+        let name = baseline.name();
+        match baseline.output() {
+            Output::WithX0 => {
+                let want = if section == "network" { "\"conv\" or \"two\"" } else { "\"two\"" };
+                let message = format!("the process {name} predicts eps and x_0: use {want}");
+                checks.require(decoders != Decoders::One, &[&key, "baseline.kind"], message);
+            }
+            _ => {
+                let message = format!("the process {name} predicts one thing: use \"one\", or \"two\" for their mean");
+                checks.require(decoders != Decoders::Conv, &[&key, "baseline.kind"], message);
+            }
+        }
+        let latent = !matches!(baseline, Baseline::Lsgm(_)) || self.latent.is_some();
+        checks.require(latent, &["baseline.kind", "latent"], "lsgm works on latents: add a [latent] section");
+        let plain = self.loss.auxiliary.is_none() && self.loss.supervise == Supervise::Both;
+        let message = "auxiliary terms and `supervise` are for attenuation; a baseline has its own loss";
+        checks.require(plain, &["loss", "baseline.kind"], message);
     }
 }

@@ -3,6 +3,7 @@ use super::read::Problem;
 use super::{OptimConfig, RunConfig, TrainConfig};
 use crate::data::DataConfig;
 use crate::nn::Decoders;
+use crate::sample::path::Churn;
 use crossfade_math::{Attenuation, Precond};
 
 /// Labels that the augmentation pipe gives each image (§2.6).
@@ -123,7 +124,8 @@ impl RunConfig {
         let n = &self.network;
         let fits = matches!(n.channels, 1 | 3) || self.latent.is_some();
         checks.require(fits, &["network.channels"], format!("images have 1 or 3 channels, not {}", n.channels));
-        let single = n.decoders == Decoders::One && self.process.attenuation != Attenuation::Constant;
+        let other = self.process.attenuation != Attenuation::Constant && self.baseline.is_none();
+        let single = n.decoders == Decoders::One && other;
         checks.require(
             !single,
             &["network.decoders", "process.attenuation"],
@@ -197,10 +199,20 @@ impl RunConfig {
         checks.at_least_one(s.count as u64, "sample.count");
         checks.require(s.steps <= 1_000_000, &["sample.steps"], "must be at most 1,000,000");
         checks.not_negative(s.clip, "sample.clip");
-        if (1..=1_000_000).contains(&s.steps)
-            && let Err(message) = s.grid.times(s.steps)
-        {
-            checks.require(false, &["sample.grid", "sample.steps"], message);
+        checks.require((0.0..=1.0).contains(&s.eta), &["sample.eta"], format!("must be from 0 to 1, not {}", s.eta));
+        let Churn { amount, min, max, noise } = s.churn;
+        for (value, key) in [(amount, "amount"), (min, "min"), (max, "max"), (noise, "noise")] {
+            checks.not_negative(value, &format!("sample.churn.{key}"));
+        }
+        if (1..=1_000_000).contains(&s.steps) {
+            match s.resolved(&self.law()) {
+                Err(error) => checks.require(false, &["sample.sampler", "baseline", "process"], error.to_string()),
+                Ok(sample) => {
+                    if let Err(error) = sample.times(&self.law()) {
+                        checks.require(false, &["sample.grid", "sample.steps"], error.to_string());
+                    }
+                }
+            }
         }
     }
 }

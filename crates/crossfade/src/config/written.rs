@@ -1,9 +1,10 @@
 //! A configuration as it is written: what has no effect is left out.
-use super::{Baseline, LatentConfig, OptimConfig, RunConfig, SampleConfig, TrainConfig};
+use super::{LatentConfig, OptimConfig, RunConfig, SampleConfig, TrainConfig};
 use crate::data::DataConfig;
 use crate::loss::Objective;
 use crate::nn::{CondUNetConfig, UNetConfig};
 use crate::task::TaskConfig;
+use crossfade_math::path::Baseline;
 use crossfade_math::{Precond, Process};
 use serde::{Serialize, Serializer};
 

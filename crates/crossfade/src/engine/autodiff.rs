@@ -1,8 +1,9 @@
 //! Gradients of the fast operations, written by hand.
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::checkpoint::{retro_forward::RetroForward, state::BackwardStates};
 use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::autodiff::{Autodiff, NodeId};
 use burn::backend::flex::FlexTensor;
 use burn::backend::{Flex, tensor::FloatTensor};
@@ -21,6 +22,41 @@ pub(super) type Tracked<C> = FloatTensor<Autodiff<Flex, C>>;
 
 pub(super) fn retrieve(checkpointer: &mut Checkpointer, id: NodeId) -> Dense {
     Dense::new(checkpointer.retrieve_node_output::<FlexTensor>(id))
+}
+
+/// An operation that costs little beside a convolution: when memory matters more than time, its result is not kept for the
+/// backward pass but computed again, to the same bits.
+#[derive(Debug)]
+struct Again {
+    inputs: Vec<NodeId>,
+    what: Light,
+}
+
+#[derive(Debug)]
+enum Light {
+    Norm { groups: usize, silu: bool },
+    Concat,
+    Silu,
+    Map(Map),
+}
+
+impl RetroForward for Again {
+    fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
+        let mut inputs =
+            self.inputs.iter().map(|id| states.get_state::<FlexTensor>(id)).collect::<Vec<_>>().into_iter();
+        let mut next = || inputs.next().expect("as many as the operation was recorded with");
+        let out = match &self.what {
+            Light::Norm { groups, silu } => {
+                let [x, gamma, beta] = std::array::from_fn(|_| Dense::new(next()));
+                let modulation = inputs.next().map(Dense::new);
+                norm_forward(&x, &gamma, &beta, modulation.as_ref(), *groups, *silu).0
+            }
+            Light::Concat => Flex::concat(next(), next()),
+            Light::Silu => Flex::fused_silu(next()),
+            Light::Map(map) => map.run(next()),
+        };
+        states.save(out_node, out);
+    }
 }
 
 /// Inputs are x, weight, bias and, if N = 4, what the result was added to.
@@ -142,7 +178,9 @@ fn norm_tracked<C: CheckpointStrategy, const N: usize>(
         let inputs = inputs.map(|input| Dense::new(input.into_primitive()));
         norm_forward(&inputs[0], &inputs[1], &inputs[2], inputs.get(3), groups, silu)
     };
-    match NormBackward.prepare::<C>(nodes).compute_bound().stateful() {
+    let again = Again { inputs: nodes.iter().map(NodeGuard::id).collect(), what: Light::Norm { groups, silu } };
+    let prep = NormBackward.prepare::<C>(nodes).memory_bound().retro_forward(again).parents(&inputs);
+    match prep.stateful() {
         OpsKind::Tracked(mut prep) => {
             let ids: [_; N] = std::array::from_fn(|i| prep.checkpoint(&inputs[i]));
             let (out, stats) = run(inputs);
@@ -283,14 +321,21 @@ impl Backward<Flex, 1> for MapBackward {
     }
 }
 
+impl Map {
+    fn run(&self, x: FlexTensor) -> FlexTensor {
+        match self {
+            Self::Halve => Flex::halve(x),
+            Self::Double => Flex::double(x),
+            Self::Drop(mask) => Flex::drop_some(x, mask.clone()),
+        }
+    }
+}
+
 fn mapped<C: CheckpointStrategy>(x: Tracked<C>, map: Map) -> Tracked<C> {
-    let prep = MapBackward.prepare::<C>([x.node()]).compute_bound().stateful();
-    let x = x.into_primitive();
-    let y = match &map {
-        Map::Halve => Flex::halve(x),
-        Map::Double => Flex::double(x),
-        Map::Drop(mask) => Flex::drop_some(x, mask.clone()),
-    };
+    let node = x.node();
+    let again = Again { inputs: vec![node.id()], what: Light::Map(map.clone()) };
+    let prep = MapBackward.prepare::<C>([node]).memory_bound().retro_forward(again).parents([&x]).stateful();
+    let y = map.run(x.into_primitive());
     match prep {
         OpsKind::Tracked(prep) => prep.finish(map, y),
         OpsKind::UnTracked(prep) => prep.finish(y),
@@ -362,7 +407,9 @@ impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
     }
 
     fn concat(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
-        let prep = ConcatBackward.prepare::<C>([a.node(), b.node()]).compute_bound().stateful();
+        let nodes = [a.node(), b.node()];
+        let again = Again { inputs: nodes.iter().map(NodeGuard::id).collect(), what: Light::Concat };
+        let prep = ConcatBackward.prepare::<C>(nodes).memory_bound().retro_forward(again).parents([&a, &b]).stateful();
         let (a, b) = (a.into_primitive(), b.into_primitive());
         let channels = [a.layout().shape()[1], b.layout().shape()[1]];
         let out = Flex::concat(a, b);
@@ -377,7 +424,9 @@ impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
     }
 
     fn fused_silu(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        match SiluBackward.prepare::<C>([x.node()]).compute_bound().stateful() {
+        let node = x.node();
+        let again = Again { inputs: vec![node.id()], what: Light::Silu };
+        match SiluBackward.prepare::<C>([node]).memory_bound().retro_forward(again).parents([&x]).stateful() {
             OpsKind::Tracked(mut prep) => {
                 let id = prep.checkpoint(&x);
                 prep.finish(id, Flex::fused_silu(x.into_primitive()))

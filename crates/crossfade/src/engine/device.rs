@@ -37,6 +37,13 @@ pub fn device(name: &str) -> Result<Device> {
     }
 }
 
+/// The device as training uses it: it records what gradients need, with `recompute` all but the results of cheap
+/// operations, which are then computed again.
+pub fn recording(device: &Device, recompute: bool) -> Device {
+    let device = device.clone().autodiff();
+    if recompute { device.gradient_checkpointing() } else { device }
+}
+
 /// Opens an adapter now, because the lazy constructors panic at the first use when there is none.
 #[cfg(any(feature = "metal", feature = "vulkan"))]
 fn wgpu(name: &str, index: Option<usize>, api: burn::tensor::wgpu::WgpuBackend) -> Result<Device> {

@@ -10,7 +10,7 @@ mod prepared;
 use burn::tensor::TensorData;
 
 pub use burn::tensor::{Device, Tensor};
-pub use device::{DEVICES, device};
+pub use device::{DEVICES, device, recording};
 pub(crate) use flex::is_fast;
 pub use images::Images;
 

@@ -9,15 +9,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use super::flex::Dense;
 
-/// Tiles of 4x4 pixels in a batch beyond which preparing on every call takes too little of the time to be worth memory.
-const FEW: usize = 16;
+/// Tiles of 4x4 pixels beyond which bringing weights into order on every call takes too little of the time to be worth
+/// memory: in a batch, and in a picture that is alone.
+const FEW: [usize; 2] = [16, 64];
 
-/// Bytes of one layer's prepared weights beyond which they are not kept: four times the weights, they would be read from
-/// memory, while the transform of a panel works in the cache.
-const LARGEST: usize = 8 << 20;
-
-/// Bytes of prepared weights beyond which no more are kept.
-const BUDGET: usize = 224 << 20;
+/// Bytes of prepared weights beyond which no more are kept. They are as large as the weights.
+const BUDGET: usize = 96 << 20;
 
 struct Entry {
     weight: Weak<Bytes>,
@@ -30,8 +27,8 @@ static ENTRIES: LazyLock<Mutex<HashMap<(usize, ConvShape), Entry>>> = LazyLock::
 
 /// The prepared weights for a convolution of `shape`, if it pays, they have been used before and there is room for them.
 pub fn prepared(weight: &Dense, shape: &ConvShape) -> Option<Arc<Prepared>> {
-    let bytes = |shape: &ConvShape| 16 * shape.weight_len();
-    if shape.n * shape.h.div_ceil(4) * shape.w.div_ceil(4) > FEW || bytes(shape) > LARGEST {
+    let bytes = |shape: &ConvShape| 4 * shape.weight_len();
+    if shape.n * shape.h.div_ceil(4) * shape.w.div_ceil(4) > FEW[usize::from(shape.n == 1)] {
         return None;
     }
     let memory = weight.memory()?;

@@ -96,6 +96,7 @@ pub fn run(
     if starts.is_empty() || job.batch == 0 {
         return Err(Error::request("nothing to sample: count and batch must be at least 1, and the shard not empty"));
     }
+    let config = &config.resolved(&checkpoint.config.law())?;
     let net = checkpoint.denoiser(weights, device)?;
     let latent = Latent::of(checkpoint, device)?;
     let network = &checkpoint.config.network;

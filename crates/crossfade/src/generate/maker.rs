@@ -1,20 +1,19 @@
 //! Pictures from a network with a condition.
+use super::solve;
 use crate::apply::{Model, Part, field};
 use crate::checkpoint::{Checkpoint, Weights};
-use crate::config::{Baseline, RunConfig, SampleConfig};
-use crate::engine::{Device, Images, Tensor, from_vec, to_host, vector};
+use crate::config::{RunConfig, SampleConfig};
+use crate::engine::{Device, Images, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
-use crate::nn::condition::Mode;
 use crate::nn::{CondUNet, Denoiser};
 use crate::rng::Purpose;
-use crate::sample::{Hooks, Problem, ancestral};
+use crate::sample::{Hooks, Law};
 use crate::task::Planes;
 
 /// A trained network with all that it needs to make outputs.
 pub struct Maker {
     net: Denoiser<CondUNet>,
-    baseline: Option<Baseline>,
     latent: Option<Latent>,
     sample: SampleConfig,
     seed: u64,
@@ -37,7 +36,7 @@ impl Maker {
     ) -> Self {
         let unit = config.condition.as_ref().map_or(1, |network| network.unit());
         let channels = config.channels();
-        Self { net, baseline: config.baseline, latent, sample, seed, device: device.clone(), channels, unit }
+        Self { net, latent, sample, seed, device: device.clone(), channels, unit }
     }
 
     /// The network of a checkpoint, which must be one of the task `kind`.
@@ -63,33 +62,8 @@ impl Maker {
     }
 
     /// Network evaluations an output.
-    pub fn evaluations(&self) -> usize {
-        match self.baseline {
-            Some(_) => self.sample.steps,
-            None => self.sample.steps * self.sample.sampler.evaluations_per_step(),
-        }
-    }
-
-    /// x_0 of the network, `[B, C, H, W]`.
-    fn sample(&self, condition: Tensor<4>, start: Images, noise: &mut dyn FnMut(usize) -> Images) -> Result<Images> {
-        let mut hooks = Hooks { noise, observe: &mut |_| () };
-        match &self.baseline {
-            Some(Baseline::Ddpm(ddpm)) => {
-                let features = self.net.unet.encode(condition, Mode::Eval);
-                let eps = |x: &Images, t: f64| {
-                    let c_noise = vector(&vec![t.ln(); x.0.dims()[0]], &self.device);
-                    Ok(Images(self.net.unet.forward(x.0.clone(), c_noise, &features, Mode::Eval).mean()))
-                };
-                Ok(ancestral(ddpm, self.sample.steps, self.sample.clip(), &eps, start, &mut hooks)?.x0)
-            }
-            None => {
-                let given = self.net.given(condition);
-                let mut problem = Problem::new(&given, self.net.process);
-                problem.blend = self.sample.blend.clone();
-                problem.clip = self.sample.clip();
-                Ok(self.sample.sampler.run(&problem, &self.sample.times()?, start, &mut hooks)?.x0)
-            }
-        }
+    pub fn evaluations(&self) -> Result<usize> {
+        self.sample.evaluations(&Law::new(self.net.process, self.net.baseline))
     }
 }
 
@@ -115,8 +89,9 @@ impl Model for Maker {
             });
             Images(from_vec(values.collect(), [parts.len(), shape[0], shape[1], shape[2]], &self.device))
         };
-        let start = noise(0, Purpose::Tile);
-        let x0 = self.sample(condition, start, &mut |step| noise(step, Purpose::TileStep))?;
+        let mut hooks = Hooks { noise: &mut |step| noise(step, Purpose::TileStep), observe: &mut |_| () };
+        let start = |part: u64| noise(part as usize, Purpose::Tile);
+        let x0 = solve(&self.net.given(condition), &self.sample, &start, &mut hooks)?.x0;
         let images = match &self.latent {
             Some(latent) => latent.decode(x0.0),
             None => x0.0,

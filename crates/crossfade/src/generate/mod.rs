@@ -2,10 +2,12 @@
 mod job;
 mod maker;
 mod recipe;
+mod solve;
 
 pub use job::{Job, JobReport, Shard, run};
 pub use maker::Maker;
 pub use recipe::{Recipe, Reproduced, reproduce};
+pub use solve::solve;
 
 use crate::config::SampleConfig;
 use crate::data::Image;
@@ -14,7 +16,7 @@ use crate::error::Result;
 use crate::latent::Latent;
 use crate::nn::Denoiser;
 use crate::rng::{Purpose, Stream};
-use crate::sample::{Hooks, Problem, Sampled, State};
+use crate::sample::{Hooks, Sampled, State};
 
 /// Where the starting noise of a picture comes from.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -34,13 +36,14 @@ impl Start {
         }
     }
 
-    fn noise(self, seed: u64, len: usize) -> Vec<f32> {
+    /// Part 0 is for x, part 1 for the velocity of CLD.
+    fn noise(self, seed: u64, part: u64, len: usize) -> Vec<f32> {
         match self {
-            Self::Index(k) => normals(seed, k, 0, Purpose::Start, len),
+            Self::Index(k) => normals(seed, k, part, Purpose::Start, len),
             Self::Between(a, b, share) => {
                 // Spherical interpolation: independent normals stay normal on the way.
                 let angle = share * std::f64::consts::FRAC_PI_2;
-                let (a, b) = (normals(seed, a, 0, Purpose::Start, len), normals(seed, b, 0, Purpose::Start, len));
+                let [a, b] = [a, b].map(|k| normals(seed, k, part, Purpose::Start, len));
                 let (sin, cos) = (libm::sin(angle) as f32, libm::cos(angle) as f32);
                 a.iter().zip(&b).map(|(a, b)| cos * a + sin * b).collect()
             }
@@ -73,14 +76,10 @@ pub fn sample_batch(
     let tensor = |noise: &dyn Fn(&Start) -> Vec<f32>| -> Tensor<4> {
         from_vec(starts.iter().flat_map(noise).collect(), shape, device)
     };
-    let times = config.times()?;
-    let mut problem = Problem::new(net, net.process);
-    problem.blend = config.blend.clone();
-    problem.clip = config.clip();
     let mut noise =
         |step: usize| Images(tensor(&|start| normals(seed, start.index(), step as u64, Purpose::Step, len)));
-    let start = Images(tensor(&|start| start.noise(seed, len)));
-    config.sampler.run(&problem, &times, start, &mut Hooks { noise: &mut noise, observe })
+    let start = |part: u64| Images(tensor(&|start| start.noise(seed, part, len)));
+    solve(net, config, &start, &mut Hooks { noise: &mut noise, observe })
 }
 
 /// 8-bit pictures: (x + 1)/2 · 255, rounded and limited.

@@ -8,17 +8,19 @@ mod mixture;
 mod oracle;
 mod path_oracle;
 mod points;
+mod processes;
 mod report;
 
 pub use measure::{median, rms, sliced_w2, slopes};
 pub use mixture::{Mixture, normals};
 pub use oracle::Oracle;
-pub use path_oracle::PathOracle;
+pub use path_oracle::{CldOracle, PathOracle};
 pub use points::Points;
+pub use processes::{processes, samplers as process_samplers, solve as solve_process};
 pub use report::{Cell, Curve, LabReport};
 
 use crate::error::{Error, Result};
-use crate::sample::{Hooks, Predict, Problem, Sampler};
+use crate::sample::{Hooks, Law, Predict, Problem, Sampler};
 use crossfade_math::{Attenuation, Draw, Grid, GridKind, NoiseScale, Process};
 
 /// What the laboratory runs.
@@ -34,8 +36,10 @@ pub struct LabConfig {
     pub samples: usize,
     /// Seed of the mixture, the noise and the data.
     pub seed: u64,
-    /// Attenuations to compare.
+    /// Attenuations to compare, with their own samplers.
     pub attenuations: Vec<Attenuation>,
+    /// Processes to compare, with the samplers that know only (α_t, σ_t).
+    pub processes: Vec<Law>,
     /// The noise scale.
     pub noise: NoiseScale,
     /// Samplers to compare.
@@ -55,6 +59,7 @@ impl Default for LabConfig {
             samples: 1000,
             seed: 0,
             attenuations: vec![Attenuation::Constant],
+            processes: vec![],
             noise: NoiseScale::Sqrt,
             samplers: Sampler::ALL.to_vec(),
             grids: vec![GridKind::UniformSqrt, GridKind::UniformT, GridKind::Reference { sigma_min: 0.01 }],
@@ -109,13 +114,17 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
     let data = mixture.sample(config.samples, config.seed + 1);
     let floor = sliced_w2(&data, &mixture.sample(config.samples, config.seed + 2));
     let fine = REFERENCE_FACTOR * config.evaluations.last().copied().unwrap_or(1);
-    let all = config.attenuations.len() * config.samplers.len() * config.grids.len();
+    let native = |s: &&Sampler| Law::Attenuation(Process::default()).is_native(**s);
+    let own: Vec<Sampler> = config.samplers.iter().filter(native).copied().collect();
+    let chosen = |law: &Law| processes::samplers(law).into_iter().filter(|s| config.samplers.contains(s)).count();
+    let others: usize = config.processes.iter().map(chosen).sum();
+    let all = config.attenuations.len() * own.len() * config.grids.len() + others;
     let mut curves = vec![];
     for &attenuation in &config.attenuations {
         let process = config.process(attenuation);
         let oracle = Oracle::new(mixture.clone(), process);
         let exact = solve(&oracle, process, Sampler::PredictorCorrector, &GridKind::UniformSqrt, fine, &start, 0)?;
-        for &sampler in &config.samplers {
+        for &sampler in &own {
             for grid in &config.grids {
                 let mut cells = vec![];
                 for &n in &config.evaluations {
@@ -130,10 +139,14 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
                         w2: sliced_w2(&sampled.x0, &data),
                     });
                 }
-                curves.push(Curve::new(attenuation, sampler, grid.name(), cells));
+                curves.push(Curve::new(attenuation.name(), sampler, grid.name(), cells));
                 progress(curves.len(), all);
             }
         }
+    }
+    for law in &config.processes {
+        curves.extend(processes::curves(config, law, &data)?);
+        progress(curves.len(), all);
     }
     Ok(LabReport { config: config.clone(), floor, curves })
 }

@@ -1,8 +1,10 @@
-//! The exact denoiser of a Gaussian mixture under the processes x_t = α_t x_0 + σ_t eps.
+//! Exact denoisers of a Gaussian mixture under the processes x_t = α_t x_0 + σ_t eps and under CLD.
 use super::mixture::Mixture;
 use super::points::Points;
 use crate::error::Result;
+use crate::sample::cld::VelocityScore;
 use crate::sample::path::Denoise;
+use crossfade_math::cld::{Cld, Cov2};
 use crossfade_math::path::{Pair, Path, PathFn};
 use rayon::prelude::*;
 
@@ -37,4 +39,38 @@ impl Denoise<Points> for PathOracle {
 /// Σ share_k value(mean_k, d) for each coordinate d.
 fn mix(mixture: &Mixture, shares: &[f64], dim: usize, value: impl Fn(&[f64], usize) -> f64) -> Vec<f64> {
     (0..dim).map(|d| shares.iter().zip(&mixture.means).map(|(s, mean)| s * value(mean, d)).sum()).collect()
+}
+
+/// The exact ∇_v ln p(x_t, v_t) for `mixture` under `cld`.
+pub struct CldOracle {
+    /// The data.
+    pub mixture: Mixture,
+    /// The process.
+    pub cld: Cld,
+}
+
+impl VelocityScore<Points> for CldOracle {
+    fn score(&self, x: &Points, v: &Points, t: f64) -> Result<Points> {
+        let start = Cov2 { xx: self.mixture.std.powi(2), xv: 0.0, vv: self.cld.gamma * self.cld.mass() };
+        let b = self.cld.integral(t);
+        let cov = start.moved(&self.cld.transition(b)).plus(&self.cld.noise(b));
+        let ((mean_x, mean_v), det) = (self.cld.mean(t), cov.det());
+        let rows: Vec<Vec<f64>> = (x.data.par_chunks(x.dim).zip(v.data.par_chunks(x.dim)))
+            .map(|(x, v)| {
+                let gap = |m: f64, d: usize| (x[d] - mean_x * m, v[d] - mean_v * m);
+                let shares = self.mixture.shares(|mean| {
+                    let quadratic = |(d, &m): (usize, &f64)| {
+                        let (dx, dv) = gap(m, d);
+                        cov.vv * dx * dx - 2.0 * cov.xv * dx * dv + cov.xx * dv * dv
+                    };
+                    -0.5 / det * mean.iter().enumerate().map(quadratic).sum::<f64>()
+                });
+                mix(&self.mixture, &shares, x.len(), |mean, d| {
+                    let (dx, dv) = gap(mean[d], d);
+                    (cov.xv * dx - cov.xx * dv) / det
+                })
+            })
+            .collect();
+        Ok(Points { dim: x.dim, data: rows.concat() })
+    }
 }

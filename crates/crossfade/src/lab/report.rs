@@ -1,6 +1,7 @@
 //! The laboratory's results: a table for people, JSON for programs, a chart.
 use super::LabConfig;
 use super::measure::slopes;
+use crate::data::write_atomic;
 use crate::error::Result;
 use crate::plot::{Chart, Series};
 use crate::sample::Sampler;
@@ -27,8 +28,8 @@ pub struct Cell {
 /// One sampler on one grid over all step counts.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
-    /// The attenuation.
-    pub attenuation: Attenuation,
+    /// The attenuation or the process.
+    pub process: &'static str,
     /// The sampler.
     pub sampler: Sampler,
     /// The grid's name.
@@ -40,9 +41,9 @@ pub struct Curve {
 }
 
 impl Curve {
-    pub(super) fn new(attenuation: Attenuation, sampler: Sampler, grid: &'static str, cells: Vec<Cell>) -> Self {
+    pub(super) fn new(process: &'static str, sampler: Sampler, grid: &'static str, cells: Vec<Cell>) -> Self {
         let errors: Option<Vec<_>> = cells.iter().map(|c| Some((c.steps, c.median?))).collect();
-        Self { attenuation, sampler, grid, orders: errors.map_or_else(Vec::new, |e| slopes(&e)), cells }
+        Self { process, sampler, grid, orders: errors.map_or_else(Vec::new, |e| slopes(&e)), cells }
     }
 }
 
@@ -60,28 +61,32 @@ pub struct LabReport {
 impl LabReport {
     /// The curve of a sampler on a grid.
     pub fn curve(&self, attenuation: Attenuation, sampler: Sampler, grid: &str) -> Option<&Curve> {
-        self.curves.iter().find(|c| c.attenuation == attenuation && c.sampler == sampler && c.grid == grid)
+        self.curve_of(attenuation.name(), sampler, grid)
     }
 
-    /// Charts the median error of deterministic samplers over evaluations for the first attenuation and grid; the median,
+    fn curve_of(&self, process: &str, sampler: Sampler, grid: &str) -> Option<&Curve> {
+        self.curves.iter().find(|c| c.process == process && c.sampler == sampler && c.grid == grid)
+    }
+
+    /// Charts the median error of deterministic samplers over evaluations for the first process and grid; the median,
     /// because the few points between two modes hide the order of the rest in the RMS.
     pub fn chart(&self) -> Chart {
         let first = self.curves.first();
-        let (attenuation, grid) = first.map_or((Attenuation::Constant, ""), |c| (c.attenuation, c.grid));
+        let (process, grid) = first.map_or(("", ""), |c| (c.process, c.grid));
         let mut series: Vec<Series> = (self.curves.iter())
-            .filter(|c| c.attenuation == attenuation && c.grid == grid && !c.sampler.is_stochastic())
+            .filter(|c| c.process == process && c.grid == grid && !c.sampler.is_stochastic())
             .map(|c| Series {
                 name: c.sampler.name().into(),
                 points: c.cells.iter().filter_map(|x| Some((x.evaluations as f64, x.median?))).collect(),
             })
             .collect();
-        let uniform = self.curve(attenuation, Sampler::Ab2, "uniform-t").filter(|_| grid != "uniform-t");
+        let uniform = self.curve_of(process, Sampler::Ab2, "uniform-t").filter(|_| grid != "uniform-t");
         series.extend(uniform.map(|c| Series {
             name: "ab2 on uniform-t".into(),
             points: c.cells.iter().filter_map(|x| Some((x.evaluations as f64, x.median?))).collect(),
         }));
         Chart {
-            title: format!("Distance to the exact solution, {} attenuation, {grid} grid", attenuation.name()),
+            title: format!("Distance to the exact solution, {process}, {grid} grid"),
             x_label: "network evaluations".into(),
             y_label: "median error".into(),
             log: true,
@@ -89,13 +94,13 @@ impl LabReport {
         }
     }
 
-    /// Writes `lab.json`, `lab.svg` and `lab.png` into `dir`.
+    /// Writes `lab.json`, `lab.md`, `lab.svg` and `lab.png` into `dir`.
     pub fn save(&self, dir: &Path) -> Result<()> {
         use crate::error::Error;
         std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
         let json = serde_json::to_string_pretty(self).map_err(|e| Error::Run(e.to_string()))?;
-        let path = dir.join("lab.json");
-        std::fs::write(&path, json).map_err(Error::io(&path))?;
+        write_atomic(dir.join("lab.json"), json.as_bytes())?;
+        write_atomic(dir.join("lab.md"), self.markdown().as_bytes())?;
         let chart = self.chart();
         chart.save(&dir.join("lab.svg"))?;
         chart.save(&dir.join("lab.png"))
@@ -123,11 +128,11 @@ impl fmt::Display for LabReport {
         )?;
         let mut heading = None;
         for curve in &self.curves {
-            if heading != Some(curve.attenuation) {
-                heading = Some(curve.attenuation);
-                self.heading(f, curve.attenuation)?;
+            if heading != Some(curve.process) {
+                heading = Some(curve.process);
+                self.heading(f, curve.process)?;
             }
-            write!(f, "{:<15} {:<12}", curve.sampler.name(), curve.grid)?;
+            write!(f, "{:<17} {:<12}", curve.sampler.name(), curve.grid)?;
             for cell in &curve.cells {
                 let rms = cell.rms.map_or("-".into(), |r| format!("{r:.1e}"));
                 write!(f, " | {rms:<6} {:<6.4}", cell.w2)?;
@@ -141,13 +146,30 @@ impl fmt::Display for LabReport {
 }
 
 impl LabReport {
-    fn heading(&self, f: &mut fmt::Formatter, attenuation: Attenuation) -> fmt::Result {
-        writeln!(f, "\n{} attenuation", attenuation.name())?;
-        write!(f, "{:<28}", "network evaluations:")?;
+    /// The results as a table for a document.
+    pub fn markdown(&self) -> String {
+        let numbers: Vec<_> = self.config.evaluations.iter().map(|n| format!(" {n} NFE |")).collect();
+        let rules = "---|".repeat(numbers.len() + 4);
+        let mut text = format!("| process | sampler | grid |{} order |\n|{rules}\n", numbers.concat());
+        for curve in &self.curves {
+            text += &format!("| {} | {} | {} |", curve.process, curve.sampler.name(), curve.grid);
+            for cell in &curve.cells {
+                let rms = cell.rms.map_or("–".into(), |r| format!("{r:.1e}"));
+                text += &format!(" {rms} / {:.3} |", cell.w2);
+            }
+            let order = curve.orders.last().map_or("–".into(), |o| format!("{o:.2}"));
+            text += &format!(" {order} |\n");
+        }
+        text
+    }
+
+    fn heading(&self, f: &mut fmt::Formatter, process: &str) -> fmt::Result {
+        writeln!(f, "\n{process}")?;
+        write!(f, "{:<30}", "network evaluations:")?;
         for n in &self.config.evaluations {
             write!(f, " | {n:<13}")?;
         }
-        write!(f, " | order\n{:<15} {:<12}", "sampler", "grid")?;
+        write!(f, " | order\n{:<17} {:<12}", "sampler", "grid")?;
         for _ in &self.config.evaluations {
             write!(f, " | {:<6} {:<6}", "RMS", "W2")?;
         }

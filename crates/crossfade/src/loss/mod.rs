@@ -1,17 +1,18 @@
 //! The training objective (Eq. 11): errors of both heads at x_t, weighted over time.
 mod autoencoder;
 mod balanced;
+mod baseline;
 mod injected;
 mod objective;
 
 pub use autoencoder::{AutoencoderLoss, DiscriminatorStep, GeneratorStep, GeneratorTerms, hinge};
 pub use balanced::balanced_cross_entropy;
 pub use injected::injected_gradient;
-pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduction};
+pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduction, Supervise};
 
 use crate::engine::{Images, Tensor, column};
 use crate::nn::{Denoiser, DropoutKey, Heads, RawHeads};
-use crossfade_math::{AttenuationFn, Coef, Ddpm, Field, Process, Weighting};
+use crossfade_math::{AttenuationFn, Coef, Field, Process, Weighting};
 
 /// A batch on its way through the forward process.
 #[derive(Clone, Debug)]
@@ -34,15 +35,6 @@ impl Noised {
         let phi = process.phi(&x0, normals);
         let x_t = process.x_t(&x0, &phi, &eps, &Coef::Each(t.clone()));
         Self { x0, phi, eps, t, x_t }
-    }
-
-    /// Takes x_0 to the steps `k` of DDPM: x_t = √ᾱ x_0 + √(1−ᾱ) eps, t = k/T.
-    pub fn ddpm(ddpm: &Ddpm, x0: Images, eps: Images, k: Vec<usize>) -> Self {
-        let bars = ddpm.alpha_bars();
-        let each = |f: &dyn Fn(f64) -> f64| Coef::Each(k.iter().map(|&k| f(bars[k])).collect());
-        let x_t = Images::lincomb(&[(each(&f64::sqrt), &x0), (each(&|bar| (1.0 - bar).sqrt()), &eps)]);
-        let t = k.iter().map(|&k| ddpm.time(k)).collect();
-        Self { x0, phi: vec![], eps, t, x_t }
     }
 }
 
@@ -90,14 +82,6 @@ impl Objective {
         Loss { total, main, auxiliary }
     }
 
-    /// DDPM's loss: ‖eps − eps_θ‖², unweighted.
-    ///
-    /// # Shapes
-    /// `eps` `[B, C, H, W]`.
-    pub fn of_eps(&self, eps: Tensor<4>, batch: &Noised) -> Tensor<1> {
-        self.weighted(eps - batch.eps.0.clone(), &vec![1.0; batch.t.len()])
-    }
-
     /// Adaptive weights: unweighted errors of the raw outputs F against their targets (§2.2, "v space"). Targets are formed
     /// from x_0, phi and eps, so nothing is divided by what vanishes at t = 1.
     fn raw_errors<N>(&self, net: &Denoiser<N>, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
@@ -116,10 +100,10 @@ impl Objective {
         let skip = each(&|b| -scalings[b].eps.skip / scalings[b].eps.out);
         let eps = Images::lincomb(&[(each(&|b| scalings[b].eps.out), &batch.eps), (skip, &mean)]);
         let ones = vec![1.0; batch.t.len()];
-        let phi_error = raw.phi.clone() - Images::concat(&targets);
+        let phi_error = || raw.phi.clone() - Images::concat(&targets);
         // A single decoder's eps head has the same raw output as its phi head.
         let eps_error = raw.eps.clone().unwrap_or_else(|| raw.phi.clone()) - eps.0;
-        self.weighted(phi_error, &ones) + self.weighted(eps_error, &ones)
+        self.both(|| self.weighted(phi_error(), &ones), self.weighted(eps_error, &ones))
     }
 
     /// The other weightings: λ(t)-weighted errors of the preconditioned heads.
@@ -127,8 +111,16 @@ impl Objective {
         let heads = net.precondition(batch.x_t.0.clone(), &batch.t, raw.clone());
         let (phi, eps): (Vec<f64>, Vec<f64>) =
             batch.t.iter().map(|&t| self.weighting.lambda(&net.process, 1.0, t, self.t_min)).unzip();
-        self.weighted(heads.phi - Images::concat(&batch.phi), &phi)
-            + self.weighted(heads.eps - batch.eps.0.clone(), &eps)
+        let eps = self.weighted(heads.eps - batch.eps.0.clone(), &eps);
+        self.both(|| self.weighted(heads.phi - Images::concat(&batch.phi), &phi), eps)
+    }
+
+    /// The errors of the heads that are supervised.
+    fn both(&self, phi: impl FnOnce() -> Tensor<1>, eps: Tensor<1>) -> Tensor<1> {
+        match self.supervise {
+            Supervise::Both => phi() + eps,
+            Supervise::Eps => eps,
+        }
     }
 
     /// mean over the batch of weight·(ℓ1 and ℓ2 of a sample's error).

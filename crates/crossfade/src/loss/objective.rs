@@ -13,10 +13,23 @@ pub enum Reduction {
     Sum,
 }
 
+/// Which heads learn from their errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Supervise {
+    /// phi and eps.
+    #[default]
+    Both,
+    /// eps alone, from which x_0 follows: the paper's attenuation without image supervision (Table 6).
+    Eps,
+}
+
 /// The training objective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Objective {
+    /// Which heads learn from their errors; `eps` needs a single decoder.
+    pub supervise: Supervise,
     /// λ(t) of the two heads; `adaptive` is a plain mean square of the raw outputs, without divisions.
     pub weighting: Weighting,
     /// How an error is measured.
@@ -35,6 +48,7 @@ pub struct Objective {
 impl Default for Objective {
     fn default() -> Self {
         Self {
+            supervise: Supervise::Both,
             weighting: Weighting::Adaptive,
             norm: LossNorm::L2,
             reduction: Reduction::Mean,

@@ -62,6 +62,23 @@ impl Default for UNetConfig {
     }
 }
 
+/// What a process asks of a network's ends. A plain number is one of parts of phi.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// How many times the channels of an image the network reads.
+    pub inputs: usize,
+    /// How many times the channels of an image its first output has.
+    pub phi_parts: usize,
+    /// Whether it has a weight for each channel that mixes its output with that of normal data.
+    pub mixed: bool,
+}
+
+impl From<usize> for Ends {
+    fn from(phi_parts: usize) -> Self {
+        Self { inputs: 1, phi_parts, mixed: false }
+    }
+}
+
 /// What a block does to the size of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resample {
@@ -99,34 +116,34 @@ impl BlockPlan {
 const LIMIT: usize = 4096;
 
 impl UNetConfig {
-    /// A network whose phi output has `phi_parts` times the channels of an image, with initial weights from `seed`.
-    pub fn init(&self, phi_parts: usize, seed: u64, device: &Device) -> UNet {
-        UNet::new(self, phi_parts, seed, device).initialized()
+    /// A network with such ends and initial weights from `seed`.
+    pub fn init(&self, ends: impl Into<Ends>, seed: u64, device: &Device) -> UNet {
+        UNet::new(self, ends.into(), seed, device).initialized()
     }
 
     /// The network with its weights from a safetensors file that has exactly these parameters (and perhaps the buffers
     /// of a reference state dict).
-    pub fn load(&self, phi_parts: usize, path: &std::path::Path, device: &Device) -> Result<UNet> {
+    pub fn load(&self, ends: impl Into<Ends>, path: &std::path::Path, device: &Device) -> Result<UNet> {
         let problems = self.validate();
         if !problems.is_empty() {
             return Err(Error::Config(problems));
         }
-        weights::load(UNet::new(self, phi_parts, 0, device), path, &self.buffer_names())
+        weights::load(UNet::new(self, ends.into(), 0, device), path, &self.buffer_names())
     }
 
     /// A network whose weights are not drawn until they are used; for weights that come from elsewhere.
-    pub fn lazy(&self, phi_parts: usize, device: &Device) -> UNet {
-        UNet::new(self, phi_parts, 0, device)
+    pub fn lazy(&self, ends: impl Into<Ends>, device: &Device) -> UNet {
+        UNet::new(self, ends.into(), 0, device)
     }
 
     /// The names and shapes of all parameters, in the order in which the reference registers them.
-    pub fn parameter_shapes(&self, phi_parts: usize) -> Vec<(String, Vec<usize>)> {
-        shapes(&UNet::new(self, phi_parts, 0, &Device::flex()))
+    pub fn parameter_shapes(&self, ends: impl Into<Ends>) -> Vec<(String, Vec<usize>)> {
+        shapes(&UNet::new(self, ends.into(), 0, &Device::flex()))
     }
 
     /// The number of weights.
-    pub fn parameter_count(&self, phi_parts: usize) -> usize {
-        self.parameter_shapes(phi_parts).iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
+    pub fn parameter_count(&self, ends: impl Into<Ends>) -> usize {
+        self.parameter_shapes(ends).iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
     }
 
     /// The constant buffers of reference state dicts, all of shape [1, 1, 2, 2]: known, and of no use here.

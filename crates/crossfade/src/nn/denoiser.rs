@@ -1,5 +1,6 @@
 //! The network with its preconditioning: from (x_t, t) to phi_hat and eps_hat (§4.1).
 use burn::tensor::Tensor;
+use crossfade_math::path::Baseline;
 use crossfade_math::{AttenuationFn, Coef, Field, Precond, Process, Scaling, Scalings};
 
 use super::dropout::DropoutKey;
@@ -24,6 +25,8 @@ pub struct Denoiser<N = UNet> {
     pub unet: N,
     /// The process.
     pub process: Process,
+    /// Another one in its place.
+    pub baseline: Option<Baseline>,
     /// The scalings around the network.
     pub precond: Precond,
 }
@@ -136,7 +139,7 @@ mod tests {
         let process = Process::new(attenuation, NoiseScale::Sqrt);
         let config = UNetConfig { decoders, ..preset("tiny").unwrap() };
         let unet = config.init(attenuation.parts(), 1, &Device::flex());
-        Denoiser { unet, process, precond: Precond::default() }
+        Denoiser { unet, process, baseline: None, precond: Precond::default() }
     }
 
     /// §13: the eps of a single decoder is that of two heads with equal raw outputs.

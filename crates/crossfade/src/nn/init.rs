@@ -24,6 +24,9 @@ pub enum Start {
     },
 }
 
+/// LSGM's weights of mixing start at a twentieth: sigmoid(−3).
+pub const MIXING: Start = Start::Normal { mean: -3.0, std: 0.0 };
+
 /// A place in the tree of modules: where parameters get their names, and from the names their ids and values.
 #[derive(Clone, Debug)]
 pub struct Place {

@@ -4,6 +4,7 @@
 //! between the two without renaming or transposition.
 pub mod attention;
 pub mod autoencoder;
+pub mod baseline;
 pub mod batch_norm;
 pub mod block;
 pub mod condition;
@@ -22,7 +23,7 @@ pub mod weights;
 
 pub use autoencoder::{Autoencoder, AutoencoderConfig, Posterior};
 pub use condition::{CondUNet, CondUNetConfig};
-pub use config::{Decoders, PRESETS, UNetConfig, preset};
+pub use config::{Decoders, Ends, PRESETS, UNetConfig, preset};
 pub use denoiser::{Denoiser, Heads};
 pub use dropout::DropoutKey;
 pub use patchgan::PatchGan;

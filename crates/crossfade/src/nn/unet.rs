@@ -1,13 +1,13 @@
 //! One encoder, a split at the bottom, one or two decoders (§4.2).
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Tensor, activation};
 
 use super::block::Block;
-use super::config::{BlockPlan, Decoders, UNetConfig};
+use super::config::{BlockPlan, Decoders, Ends, UNetConfig};
 use super::dropout::DropoutKey;
 use super::embed::sinusoids;
 use super::gate::{Decouple, decouple, split};
-use super::init::Place;
+use super::init::{MIXING, Place};
 use super::layers::{Conv, Dense, Norm, concat, silu};
 use super::named::Stages;
 
@@ -46,6 +46,7 @@ pub struct UNet {
     out_norm2: Option<Norm>,
     out_conv2: Option<Conv>,
     branch: Option<Branch>,
+    mixing_logit: Option<Param<Tensor<1>>>,
     width: usize,
     levels: usize,
     skip_scaling: bool,
@@ -61,7 +62,7 @@ struct Branch {
 
 impl UNet {
     /// A network whose parameters exist in name and shape only, until their first use.
-    pub(super) fn new(config: &UNetConfig, phi_parts: usize, seed: u64, device: &Device) -> Self {
+    pub(super) fn new(config: &UNetConfig, ends: Ends, seed: u64, device: &Device) -> Self {
         let root = Place::root(seed, device);
         let (m, c, emb) = (config.width, config.channels, 4 * config.width);
         let top = m * config.mult[0];
@@ -75,16 +76,17 @@ impl UNet {
             map_augment: (config.augment_dim > 0).then(|| Dense::zero(&root.at("map_augment"), config.augment_dim, m)),
             map_layer0: Dense::new(&root.at("map_layer0"), m, emb),
             map_layer1: Dense::new(&root.at("map_layer1"), emb, emb),
-            enc: encoder(&root.at("enc"), config, emb),
+            enc: encoder(&root.at("enc"), config, c * ends.inputs, emb),
             decouple1: decouple(&root.at("decouple1"), bottom),
             decouple2: two.then(|| decouple(&root.at("decouple2"), bottom)),
             dec: decoder("dec"),
             out_norm: norm("out_norm"),
-            out_conv: conv("out_conv", phi_parts),
+            out_conv: conv("out_conv", ends.phi_parts),
             dec2: two.then(|| decoder("dec2")),
             out_norm2: two.then(|| norm("out_norm2")),
             out_conv2: two.then(|| conv("out_conv2", 1)),
             branch: (config.decoders == Decoders::Conv).then(|| Branch::new(&root.at("branch"), top, c)),
+            mixing_logit: ends.mixed.then(|| root.param("mixing_logit", [c], MIXING)),
             width: m,
             levels: config.mult.len(),
             skip_scaling: config.skip_scaling,
@@ -133,6 +135,14 @@ impl UNet {
             _ => branch,
         };
         RawHeads { phi, eps }
+    }
+
+    /// m of a mixed output, between 0 and 1.
+    ///
+    /// # Shapes
+    /// `[C]`.
+    pub fn mixing(&self) -> Option<Tensor<1>> {
+        self.mixing_logit.as_ref().map(|logit| activation::sigmoid(logit.val()))
     }
 
     /// # Shapes
@@ -196,10 +206,10 @@ impl Branch {
     }
 }
 
-fn encoder(place: &Place, config: &UNetConfig, emb: usize) -> Stages {
+fn encoder(place: &Place, config: &UNetConfig, inputs: usize, emb: usize) -> Stages {
     let r = config.resolution;
     let name = format!("{r}x{r}_conv");
-    let conv = Conv::new(&place.at(&name), config.channels, config.width * config.mult[0], 3);
+    let conv = Conv::new(&place.at(&name), inputs, config.width * config.mult[0], 3);
     Stages { first: Some((name, conv)), blocks: blocks(place, &config.encoder_plan(), emb, config.dropout) }
 }
 
@@ -224,7 +234,7 @@ mod tests {
         let shapes: std::collections::BTreeMap<_, _> = config.parameter_shapes(1).into_iter().collect();
         let value = |i: usize| ((i * 7919 + 13) % 101) as f32 / 404.0 - 0.125;
         let source = |name: &str| Some((shapes[name].clone(), (0..shapes[name].iter().product()).map(value).collect()));
-        apply(UNet::new(config, 1, 0, device), &source).unwrap()
+        apply(UNet::new(config, 1.into(), 0, device), &source).unwrap()
     }
 
     fn images(b: usize, device: &Device) -> Tensor<4> {

@@ -1,19 +1,23 @@
-//! Samplers: from x_1 ~ N(0, I) to x_0. Each is one function that owns its loop; one file and one line below.
+//! Samplers: from noise at time 1 to x_0. Each is one function that owns its loop; one file, and one line in `registry.rs`.
 //!
-//! They know a network only through [`Predict`] and combine images only through [`Field`], so the laboratory runs the same
-//! lines in f64 that sampling runs on tensors. Every step is the analytic one, `anchor + H_s(phi) + σ_s eps`, plus what a
-//! higher order adds: hence any attenuation, any noise scale, any number of steps from 1 up.
+//! They know a network only through [`Predict`], [`path::Denoise`] or [`cld::VelocityScore`] and combine images only through
+//! [`Field`], so the laboratory runs the same lines in f64 that sampling runs on tensors. Every step of attenuation is the
+//! analytic one, `anchor + H_s(phi) + σ_s eps`, plus what a higher order adds: hence any attenuation, any noise scale, any
+//! number of steps from 1 up.
 mod ab2;
 mod alg2;
+pub mod cld;
 mod data2m;
 mod ddim;
-mod ddpm;
+mod law;
 mod midpoint;
 pub mod path;
 mod predictor_corrector;
 mod reference_heun;
+mod registry;
 
-pub use ddpm::ancestral;
+pub use law::Law;
+pub use registry::Sampler;
 
 use crate::error::{Error, Result};
 use crossfade_math::{Blend, Estimate, Field, Process};
@@ -97,85 +101,48 @@ pub struct Sampled<F> {
     pub nfe: usize,
 }
 
-/// A sampler's loop: over `times` (descending, first 1, last 0) from `x` at time 1.
-type Loop<F> = fn(&Problem<F>, &[f64], F, &mut Hooks<F>) -> Result<F>;
+/// A network's view of a process, in one of the forms that samplers know.
+pub trait Setting<F> {
+    /// What a run starts from.
+    type Start;
 
-/// One line a sampler: variant, name, order of convergence for constant attenuation, evaluations a step, whether it draws
-/// noise, its loop.
-macro_rules! registry {
-    ($($(#[$doc:meta])* $Name:ident = $tag:literal, $order:literal, $per_step:literal, $stochastic:literal => $run:expr;)*) => {
-        /// The registered samplers.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-        pub enum Sampler { $($(#[$doc])* #[serde(rename = $tag)] $Name),* }
+    /// What kind of process this is, for messages.
+    fn kind(&self) -> String;
 
-        impl Sampler {
-            /// Every sampler.
-            pub const ALL: &[Self] = &[$(Self::$Name),*];
+    /// How often the network was evaluated.
+    fn evaluations(&self) -> &Cell<usize>;
 
-            /// The name used on the command line and in tables.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$Name => $tag),* }
-            }
-
-            /// The order of convergence with constant attenuation on a grid uniform in √t.
-            pub fn order(self) -> u32 {
-                match self { $(Self::$Name => $order),* }
-            }
-
-            /// Network evaluations a step, at most.
-            pub fn evaluations_per_step(self) -> usize {
-                match self { $(Self::$Name => $per_step),* }
-            }
-
-            /// Whether it adds noise on the way.
-            pub fn is_stochastic(self) -> bool {
-                match self { $(Self::$Name => $stochastic),* }
-            }
-
-            fn run_of<F: Field>(self) -> Loop<F> {
-                match self { $(Self::$Name => $run),* }
-            }
-        }
-    };
+    /// The loop of a sampler that knows this form.
+    fn solve(&self, sampler: Sampler, times: &[f64], x: Self::Start, hooks: &mut Hooks<F>) -> Option<Result<F>>;
 }
 
-registry! {
-    /// The paper's Alg. 2: the bridge with both heads.
-    Alg2 = "alg2", 1, 1, true => alg2::alg2;
-    /// Deterministic, first order: DDIM on this process, the reference's default.
-    #[default]
-    FirstOrder = "first-order", 1, 1, false => |p, times, x, hooks| ddim::ddim(p, times, x, hooks, 0.0);
-    /// DDIM with η = ½, halfway between deterministic and Alg. 2.
-    DdimHalf = "ddim-half", 1, 1, true => |p, times, x, hooks| ddim::ddim(p, times, x, hooks, 0.5);
-    /// Second-order multistep on both heads (Adams–Bashforth).
-    Ab2 = "ab2", 2, 1, false => ab2::ab2;
-    /// Second-order multistep on the estimate of x_0.
-    Data2M = "data-2m", 2, 1, false => data2m::data2m;
-    /// Predictor–corrector: AB2 and AM3 at one evaluation a step, guarded against amplification.
-    PredictorCorrector = "pc", 3, 1, false => predictor_corrector::predictor_corrector;
-    /// Alg. 2 of second order: the bridge with a linear estimate of x_0.
-    Alg2Second = "alg2-second", 2, 1, true => data2m::alg2_second;
-    /// Single-step second order, two evaluations a step.
-    Midpoint = "midpoint", 2, 2, false => midpoint::midpoint;
-    /// The older release's Heun with bridge noise, two evaluations a step; kept for comparison.
-    ReferenceHeun = "reference-heun", 1, 2, true => reference_heun::reference_heun;
+impl<F: Field> Setting<F> for Problem<'_, F> {
+    type Start = F;
+    fn kind(&self) -> String {
+        "attenuation".into()
+    }
+    fn evaluations(&self) -> &Cell<usize> {
+        &self.evaluations
+    }
+    fn solve(&self, sampler: Sampler, times: &[f64], x: F, hooks: &mut Hooks<F>) -> Option<Result<F>> {
+        sampler.loops().attenuation.map(|run| run(self, times, x, hooks))
+    }
 }
 
 impl Sampler {
-    /// The sampler of that name.
-    pub fn parse(name: &str) -> Result<Self> {
-        Self::ALL.iter().copied().find(|s| s.name() == name).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|s| s.name()).collect();
-            Error::request(format!("unknown sampler '{name}'; known: {}", known.join(", ")))
-        })
-    }
-
-    /// Runs from `x` at time 1 over `times` (descending, first 1, last 0).
-    pub fn run<F: Field>(self, problem: &Problem<F>, times: &[f64], x: F, hooks: &mut Hooks<F>) -> Result<Sampled<F>> {
+    /// Runs from the state at time 1 over `times` (descending, first 1, last 0).
+    pub fn run<F: Field, P: Setting<F>>(
+        self,
+        problem: &P,
+        times: &[f64],
+        x: P::Start,
+        hooks: &mut Hooks<F>,
+    ) -> Result<Sampled<F>> {
         check_times(times)?;
-        problem.evaluations.set(0);
-        let x0 = self.run_of()(problem, times, x, hooks)?;
-        Ok(Sampled { x0, nfe: problem.evaluations.get() })
+        problem.evaluations().set(0);
+        let unfit = || format!("the sampler {} does not fit the process {}", self.name(), problem.kind());
+        let x0 = problem.solve(self, times, x, hooks).ok_or_else(|| Error::Request(unfit()))??;
+        Ok(Sampled { x0, nfe: problem.evaluations().get() })
     }
 }
 

@@ -1,4 +1,5 @@
 //! Training an autoencoder against a discriminator (§5).
+use super::events::Events;
 use super::log::Log;
 use super::start::start;
 use super::state::Gradients;
@@ -7,8 +8,8 @@ use super::{RunDir, Summary};
 use crate::checkpoint;
 use crate::config::AutoencoderRun;
 use crate::data::loader::{Batch, Loader, LoaderConfig, append_planes};
-use crate::data::{Dataset, write_atomic};
-use crate::engine::{Device, Tensor, from_vec};
+use crate::data::{Dataset, Image, write_atomic};
+use crate::engine::{Device, Tensor, from_vec, recording};
 use crate::error::{Error, Result};
 use crate::generate::to_images;
 use crate::latent::{AutoencoderCheckpoint, Latent, pairs};
@@ -62,7 +63,7 @@ struct State {
 
 impl State {
     fn new(config: &AutoencoderRun, device: &Device) -> Self {
-        let (device, loss) = (device.clone().autodiff(), &config.loss);
+        let (device, loss) = (recording(device, config.train.recompute), &config.loss);
         let (channels, seed) = (config.autoencoder.channels, config.seed);
         Self {
             step: 0,
@@ -187,6 +188,7 @@ pub fn train_autoencoder(
     };
     let mut loader = Loader::start(Arc::clone(&set), loading, state.step * plan.batch as u64)?;
     let mut log = Log::open(&dir.log(), state.step)?;
+    let mut events = plan.tensorboard.then(|| Events::new(&dir.events(), state.step));
     let mut saved = None;
     let lpips = perceptual(config, device, report)?;
     let distance = lpips.as_ref().map(|lpips| |a, b| lpips.forward(a, b).unsqueeze_dim(1));
@@ -201,9 +203,17 @@ pub fn train_autoencoder(
         let due = |every: u64| every > 0 && state.step.is_multiple_of(every);
         if due(plan.log_every) || state.step == plan.steps {
             log.write(&done)?;
+            if let Some(events) = &mut events {
+                let mut values = vec![("loss", done.loss), ("lr", lr), ("images_per_second", images_per_second)];
+                values.extend(disc_loss.map(|loss| ("disc_loss", loss)));
+                events.scalars(state.step, &values)?;
+            }
         }
         if due(plan.sample_every) {
-            sheet(&state, config, &*set, dir, device)?;
+            let (sheet, png) = sheet(&state, config, &*set, dir, device)?;
+            if let Some(events) = &mut events {
+                events.image(state.step, "reconstructions", &sheet, &png)?;
+            }
         }
         if due(plan.checkpoint_every) {
             saved = Some(state.save(config, dir)?);
@@ -234,7 +244,13 @@ fn perceptual(config: &AutoencoderRun, device: &Device, report: &mut dyn FnMut(E
 }
 
 /// The first images of the set above what the averaged weights make of them.
-fn sheet(state: &State, config: &AutoencoderRun, set: &dyn Dataset, dir: &RunDir, device: &Device) -> Result<()> {
+fn sheet(
+    state: &State,
+    config: &AutoencoderRun,
+    set: &dyn Dataset,
+    dir: &RunDir,
+    device: &Device,
+) -> Result<(Image, Vec<u8>)> {
     let net = state.net.averaged(config.autoencoder.init(0, &device.clone().without_autodiff()))?;
     let latent = Latent::new(config.autoencoder.clone(), net, 1.0, device);
     let originals = (0..set.len().min(8)).map(|i| set.get(i)).collect::<Result<Vec<_>>>()?;
@@ -246,5 +262,7 @@ fn sheet(state: &State, config: &AutoencoderRun, set: &dyn Dataset, dir: &RunDir
     let folder = dir.samples();
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
     let sheet = pairs(&originals, &back);
-    write_atomic(folder.join(format!("step-{:08}.png", state.step)), &sheet.encode_png(&[])?)
+    let png = sheet.encode_png(&[])?;
+    write_atomic(folder.join(format!("step-{:08}.png", state.step)), &png)?;
+    Ok((sheet, png))
 }

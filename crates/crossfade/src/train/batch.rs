@@ -1,6 +1,6 @@
 //! From loaded pixels to a noised batch: every draw is a pure function of (seed, sample counter, purpose).
 use crate::augment::{Draws, LABELS, Margin, augment};
-use crate::config::{Baseline, RunConfig};
+use crate::config::RunConfig;
 use crate::data::loader::Batch;
 use crate::engine::{Device, Images, Tensor, from_vec};
 use crate::loss::Noised;
@@ -32,20 +32,25 @@ pub fn prepare(mut batch: Batch, config: &RunConfig, device: &Device) -> Prepare
             .for_each(|(out, &k)| Stream::new(seed, k, part, purpose).fill_normal(out));
         Images(from_vec(out, shape, device))
     };
-    let drawn: Vec<Images> = (0..config.process.drawn_parts() as u64).map(|k| normals(k, Purpose::Phi)).collect();
     let eps = normals(0, Purpose::Noise);
     let condition = batch.condition.take().map(|c| from_vec(c.values, c.shape, device));
-    let uniform = |k: u64| Stream::new(seed, k, 0, Purpose::Time).uniform();
+    let time = |k: u64| Stream::new(seed, k, 0, Purpose::Time);
     let x0 = Images(from_vec(std::mem::take(&mut batch.pixels), shape, device));
     let noised = match &config.baseline {
-        Some(Baseline::Ddpm(ddpm)) => {
-            // k uniform in 1..=T.
-            let k = |counter| 1 + ((uniform(counter) * ddpm.timesteps as f64) as usize).min(ddpm.timesteps - 1);
-            Noised::ddpm(ddpm, x0, eps, batch.counters.iter().map(|&counter| k(counter)).collect())
+        Some(baseline) => {
+            let drawn = |mut stream: Stream| {
+                let uniform = stream.uniform();
+                baseline.training_time(uniform, stream.normal())
+            };
+            let t = batch.counters.iter().map(|&k| drawn(time(k))).collect();
+            let other = (baseline.inputs() == 2).then(|| normals(1, Purpose::Noise));
+            Noised::baseline(baseline, x0, eps, other.as_ref(), t)
         }
         None => {
+            let parts = 0..config.process.drawn_parts() as u64;
+            let drawn: Vec<Images> = parts.map(|k| normals(k, Purpose::Phi)).collect();
             let t_min = config.loss.t_min;
-            let t = batch.counters.iter().map(|&k| t_min + (1.0 - t_min) * uniform(k)).collect();
+            let t = batch.counters.iter().map(|&k| t_min + (1.0 - t_min) * time(k).uniform()).collect();
             Noised::new(&config.process, x0, &drawn, eps, t)
         }
     };

@@ -4,13 +4,15 @@ use crate::config::RunConfig;
 use crate::engine::{Device, Tensor, vector};
 use crate::error::Result;
 use crate::loss::Perceptual;
+use crate::nn::baseline::{said, shown};
 use crate::nn::condition::{Mode, Statistics, load_encoder};
 use crate::nn::{CondUNet, Denoiser, DropoutKey, RawHeads, UNet};
 use burn::module::Module;
-use crossfade_math::AttenuationFn;
 
 /// A kind of network under training.
 pub trait Learner: Module + Sized {
+    /// Whether it embeds ln t, whatever the process.
+    const LOG_TIME: bool;
     /// With initial weights.
     fn fresh(config: &RunConfig, device: &Device) -> Self;
     /// As [`Learner::fresh`], with what a configuration has of trained parts.
@@ -21,16 +23,13 @@ pub trait Learner: Module + Sized {
     fn lazy(config: &RunConfig, device: &Device) -> Self;
     /// Whether gradients change what has this name.
     fn is_trained(config: &RunConfig, name: &str) -> bool;
+    /// m of a mixed output, `[C]`.
+    fn mixing(&self) -> Option<Tensor<1>>;
     /// F(x; c_noise) in training, for an `x` that is already scaled; notes what batch normalisations see.
     ///
     /// # Shapes
     /// `x` `[B, C, H, W]`, `c_noise` `[B]`.
     fn run(&self, x: Tensor<4>, c_noise: Tensor<1>, batch: &Prepared, key: &DropoutKey, seen: &Statistics) -> RawHeads;
-}
-
-/// The network of a configuration with its preconditioning.
-pub fn denoiser<N: Learner>(unet: N, config: &RunConfig) -> Denoiser<N> {
-    Denoiser { unet, process: config.process, precond: config.precond }
 }
 
 /// The loss of `net` on a batch: that of the process, or of the baseline that a configuration names.
@@ -44,11 +43,11 @@ pub fn loss<N: Learner>(
 ) -> Tensor<1> {
     let noised = &batch.noised;
     let device = noised.x_t.0.device().without_autodiff();
-    if config.baseline.is_some() {
-        // DDPM: the network sees x_t as it is and predicts eps (SPEC §9).
-        let c_noise: Vec<f64> = noised.t.iter().map(|t| t.ln()).collect();
-        let raw = net.unet.run(noised.x_t.0.clone(), vector(&c_noise, &device), batch, key, seen);
-        return config.loss.of_eps(raw.mean(), noised);
+    if let Some(baseline) = &net.baseline {
+        let (x, c_noise) = shown(baseline, &noised.x_t, &noised.t, N::LOG_TIME);
+        let raw = net.unet.run(x, vector(&c_noise, &device), batch, key, seen);
+        let said = said(baseline, &noised.x_t, &noised.t, raw, net.unet.mixing());
+        return config.loss.of_baseline(baseline, noised, said);
     }
     let (x, c_noise) = net.input(noised.x_t.0.clone(), &noised.t);
     let raw = net.unet.run(x, vector(&c_noise, &device), batch, key, seen);
@@ -56,14 +55,18 @@ pub fn loss<N: Learner>(
 }
 
 impl Learner for UNet {
+    const LOG_TIME: bool = false;
     fn fresh(config: &RunConfig, device: &Device) -> Self {
-        config.network.init(config.process.attenuation.parts(), config.seed, device)
+        config.network.init(config.ends(), config.seed, device)
     }
     fn lazy(config: &RunConfig, device: &Device) -> Self {
-        config.network.lazy(config.process.attenuation.parts(), device)
+        config.network.lazy(config.ends(), device)
     }
     fn is_trained(_config: &RunConfig, _name: &str) -> bool {
         true
+    }
+    fn mixing(&self) -> Option<Tensor<1>> {
+        self.mixing()
     }
     fn run(&self, x: Tensor<4>, c_noise: Tensor<1>, batch: &Prepared, key: &DropoutKey, _: &Statistics) -> RawHeads {
         self.forward(x, c_noise, batch.labels.clone(), Some(key))
@@ -71,9 +74,10 @@ impl Learner for UNet {
 }
 
 impl Learner for CondUNet {
+    const LOG_TIME: bool = true;
     fn fresh(config: &RunConfig, device: &Device) -> Self {
         let network = config.condition.clone().unwrap_or_default();
-        network.init(config.process.attenuation.parts(), config.seed, device)
+        network.init(config.ends(), config.seed, device)
     }
     fn begun(config: &RunConfig, device: &Device) -> Result<Self> {
         let net = Self::fresh(config, device);
@@ -84,10 +88,13 @@ impl Learner for CondUNet {
         }
     }
     fn lazy(config: &RunConfig, device: &Device) -> Self {
-        config.condition.clone().unwrap_or_default().lazy(config.process.attenuation.parts(), device)
+        config.condition.clone().unwrap_or_default().lazy(config.ends(), device)
     }
     fn is_trained(config: &RunConfig, name: &str) -> bool {
         config.condition.as_ref().is_none_or(|network| network.is_trained(name))
+    }
+    fn mixing(&self) -> Option<Tensor<1>> {
+        self.mixing()
     }
     fn run(&self, x: Tensor<4>, c_noise: Tensor<1>, batch: &Prepared, key: &DropoutKey, seen: &Statistics) -> RawHeads {
         let mode = Mode::Train { dropout: key, statistics: seen };

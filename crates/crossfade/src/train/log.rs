@@ -43,3 +43,15 @@ pub fn read(path: &Path) -> Result<Vec<(f64, f64)>> {
 fn number(line: &str, key: &str) -> Option<f64> {
     serde_json::from_str::<serde_json::Value>(line).ok()?.get(key)?.as_f64()
 }
+
+/// How long the logged steps of a run took, by their speed; none without a log. A line stands for the steps since the last.
+pub fn seconds(path: &Path, images_per_step: usize) -> Option<f64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let (mut last, mut total) = (0.0, 0.0);
+    for line in text.lines() {
+        let (step, speed) = (number(line, "step")?, number(line, "images_per_second")?);
+        total += (step - last) * images_per_step as f64 / speed;
+        last = step;
+    }
+    (total > 0.0).then_some(total)
+}

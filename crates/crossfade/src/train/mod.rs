@@ -1,6 +1,7 @@
 //! Training (Alg. 1): the loop, readable top to bottom.
 mod autoencoder;
 mod batch;
+mod events;
 mod learner;
 mod log;
 mod sheet;
@@ -16,14 +17,15 @@ pub use state::{Gradients, TrainState};
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
 use crate::data::loader::{Loader, LoaderConfig};
-use crate::data::{Dataset, write_atomic};
-use crate::engine::{Device, from_vec};
+use crate::data::{Dataset, Image, write_atomic};
+use crate::engine::{Device, from_vec, recording};
 use crate::error::{Error, Result};
 use crate::latent::{Batches, Latent, image_size};
 use crate::nn::condition::Statistics;
 use crate::nn::{CondUNet, DropoutKey, UNet};
 use burn::optim::GradientsParams;
 use crossfade_math::{Precond, Weighting};
+use events::Events;
 use learner::loss as loss_of;
 use log::Log;
 use sheet::Sheet;
@@ -75,6 +77,10 @@ impl RunDir {
     /// One JSON line a logged step.
     pub fn log(&self) -> PathBuf {
         self.0.join("log.jsonl")
+    }
+    /// The same and sample grids as event files for TensorBoard.
+    pub fn events(&self) -> PathBuf {
+        self.0.join("events")
     }
     /// The resolved configuration.
     pub fn config(&self) -> PathBuf {
@@ -143,6 +149,7 @@ fn fit<N: Learner + Sheet>(
     let mut loader =
         Batches::start(Arc::clone(&dataset), task, loading, first, state.latent.as_ref(), cache, &mut |_, _| ())?;
     let mut log = Log::open(&dir.log(), state.step)?;
+    let mut events = plan.tensorboard.then(|| Events::new(&dir.events(), state.step));
     let mut saved = None;
     while state.step < plan.steps && !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
@@ -176,9 +183,17 @@ fn fit<N: Learner + Sheet>(
         let due = |every: u64| every > 0 && state.step.is_multiple_of(every);
         if due(plan.log_every) || state.step == plan.steps {
             log.write(&done)?;
+            if let Some(events) = &mut events {
+                let speed = done.images_per_second;
+                let values = [("loss", loss), ("lr", lr), ("grad_norm", norm), ("images_per_second", speed)];
+                events.scalars(state.step, &values)?;
+            }
         }
         if due(plan.sample_every) {
-            sample_sheet(&state, config, &*dataset, dir, device)?;
+            let (sheet, png) = sample_sheet(&state, config, &*dataset, dir, device)?;
+            if let Some(events) = &mut events {
+                events.image(state.step, "samples", &sheet, &png)?;
+            }
         }
         if due(plan.checkpoint_every) {
             saved = Some(save(&state, config, dir)?);
@@ -200,7 +215,7 @@ fn start<N: Learner>(
     resume: bool,
 ) -> Result<(TrainState<N>, Vec<String>)> {
     let fresh = || {
-        let mut state = TrainState::with(N::begun(config, &device.clone().autodiff())?, config);
+        let mut state = TrainState::with(N::begun(config, &recording(device, config.train.recompute))?, config);
         if let Some(latent) = &config.latent {
             let latent = Latent::open(latent, device)?;
             latent.must_fit(config.channels())?;
@@ -211,7 +226,7 @@ fn start<N: Learner>(
     let resumed = |path: &Path| {
         let checkpoint = Checkpoint::open(path)?;
         checkpoint.config.must_resume_as(config)?;
-        TrainState::resume(&checkpoint, device)
+        TrainState::resume(&checkpoint, config.train.recompute, device)
     };
     start::start(dir, &config.to_toml()?, resume, fresh, resumed)
 }
@@ -250,19 +265,21 @@ fn save<N: Learner>(state: &TrainState<N>, config: &RunConfig, dir: &RunDir) -> 
     Ok(path)
 }
 
-/// A contact sheet of the averaged network's pictures, always of the same noise.
+/// A contact sheet of the averaged network's pictures, always of the same noise; also as it was written.
 fn sample_sheet<N: Learner + Sheet>(
     state: &TrainState<N>,
     config: &RunConfig,
     set: &dyn Dataset,
     dir: &RunDir,
     device: &Device,
-) -> Result<()> {
+) -> Result<(Image, Vec<u8>)> {
     let net = state.averaged(config, device)?;
     let sheet = N::sheet(net, config, state.latent.as_ref(), set, device)?;
     let folder = dir.samples();
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-    write_atomic(folder.join(format!("step-{:08}.png", state.step)), &sheet.encode_png(&[])?)
+    let png = sheet.encode_png(&[])?;
+    write_atomic(folder.join(format!("step-{:08}.png", state.step)), &png)?;
+    Ok((sheet, png))
 }
 
 /// The error of a loss or gradient that is no number.
@@ -283,4 +300,9 @@ fn diverged<N: Learner>(state: &TrainState<N>, grads: &Gradients, loss: f64, sam
 /// The loss curve that a log holds: (step, loss).
 pub fn loss_curve(log: &Path) -> Result<Vec<(f64, f64)>> {
     log::read(log)
+}
+
+/// How long the steps of a run took, by its log; none without one.
+pub fn seconds_of(log: &Path, plan: &crate::config::TrainConfig) -> Option<f64> {
+    log::seconds(log, plan.batch * plan.accumulate)
 }

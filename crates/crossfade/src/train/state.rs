@@ -1,8 +1,8 @@
 //! Everything that a resume needs: weights, moving average, optimiser, step.
-use super::learner::{Learner, denoiser};
+use super::learner::Learner;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
-use crate::engine::{Device, Tensor, from_vec, to_host};
+use crate::engine::{Device, Tensor, from_vec, recording, to_host};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::nn::weights::{apply, collect};
@@ -66,12 +66,12 @@ impl Gradients {
 impl<N: Learner> TrainState<N> {
     /// Step 0.
     pub fn new(config: &RunConfig, device: &Device) -> Self {
-        Self::with(N::fresh(config, &device.clone().autodiff()), config)
+        Self::with(N::fresh(config, &recording(device, config.train.recompute)), config)
     }
 
     /// Step 0 of a given network.
     pub fn with(unet: N, config: &RunConfig) -> Self {
-        let net = denoiser(unet, config);
+        let net = config.denoiser(unet);
         let weights = collect(&net.unet);
         let zeros = || weights.iter().map(|(_, _, w)| vec![0.0; w.len()]).collect();
         Self {
@@ -87,9 +87,11 @@ impl<N: Learner> TrainState<N> {
     }
 
     /// The state that a checkpoint holds. Its own configuration says what the network is.
-    pub fn resume(checkpoint: &Checkpoint, device: &Device) -> Result<Self> {
+    pub fn resume(checkpoint: &Checkpoint, recompute: bool, device: &Device) -> Result<Self> {
         let mut tensors = checkpoint.read()?;
-        let mut state = Self::new(&checkpoint.config, device);
+        let mut config = checkpoint.config.clone();
+        config.train.recompute = recompute;
+        let mut state = Self::new(&config, device);
         let mut take = |prefix: &str| -> Result<TensorMap> {
             let wanted = state.names.iter().map(|(name, shape)| {
                 let found = tensors.remove(&format!("{prefix}{name}")).filter(|(s, _)| s == shape);
@@ -135,7 +137,7 @@ impl<N: Learner> TrainState<N> {
             let i = *index.get(name)?;
             Some((self.names[i].1.clone(), self.ema[i].clone()))
         };
-        Ok(denoiser(apply(N::lazy(config, device), &source)?, config))
+        Ok(config.denoiser(apply(N::lazy(config, device), &source)?))
     }
 
     /// One step of AdamW with clipped gradients and the moving average (§2.5).

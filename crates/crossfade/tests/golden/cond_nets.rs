@@ -62,6 +62,7 @@ pub fn denoiser(case: &Case, device: &Device) -> Denoiser<CondUNet> {
     let count = case.json["param_count"].as_u64().unwrap() as usize;
     assert_eq!(config.parameter_count(1), count, "parameters");
     Denoiser {
+        baseline: None,
         unet: filled(case, &config, device),
         process: Process::new(Attenuation::Constant, NoiseScale::Sqrt),
         precond: match (diffusion_edge(case), case.json["settings"]["precondition"].as_bool()) {

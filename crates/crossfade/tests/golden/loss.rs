@@ -71,6 +71,7 @@ fn objective(case: &Case, variant: &Value) -> Objective {
         }
     };
     Objective {
+        supervise: Default::default(),
         weighting,
         norm: if variant["use_l1"].as_bool().unwrap() { LossNorm::L1L2 } else { LossNorm::L2 },
         reduction: if older { Reduction::Mean } else { Reduction::Sum },

@@ -70,5 +70,5 @@ pub fn preconditioned(case: &Case, unet: UNet) -> Denoiser {
     let linear = module(case).ends_with("_2") || module(case).ends_with("_3");
     let noise = if linear { NoiseScale::Linear } else { NoiseScale::Sqrt };
     let precond = if older(case) { Precond::OlderRelease } else { Precond::default() };
-    Denoiser { unet, process: Process::new(Attenuation::Constant, noise), precond }
+    Denoiser { unet, process: Process::new(Attenuation::Constant, noise), baseline: None, precond }
 }

@@ -7,7 +7,7 @@ use crossfade::data::{DataConfig, Filter};
 use crossfade::engine::Device;
 use crossfade::generate::Maker;
 use crossfade::loss::AutoencoderLoss;
-use crossfade::math::Ddpm;
+use crossfade::math::path::Ddpm;
 use crossfade::nn::condition::EncoderConfig;
 use crossfade::nn::{AutoencoderConfig, CondUNetConfig};
 use crossfade::task::masks::{HoleBox, Mask};
@@ -142,7 +142,7 @@ fn learning_a_task_lowers_its_loss_also_with_ddpm_and_a_frozen_encoder() {
         let checkpoint = newest(dir.path());
         assert_eq!(RunConfig::parse(&checkpoint.config.to_toml().unwrap(), "x").unwrap(), config);
         let maker = maker(&checkpoint, "super-resolution", 0).unwrap();
-        assert_eq!(maker.evaluations(), 2);
+        assert_eq!(maker.evaluations().unwrap(), 2);
         let out = dir.path().join("o.png");
         apply(&checkpoint.config.task, &maker, &Options::default(), &to_picture(&picture(20, 9)), None, &out);
         let encoder = |checkpoint: &Checkpoint| {

@@ -68,6 +68,10 @@ pub struct UnetArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,
 
+    /// For `--what train`: results that are cheap to compute are not kept for the backward pass
+    #[arg(long)]
+    pub recompute: bool,
+
     /// Measurements; the median and the best are reported, after two more that are not counted
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub repeat: u64,
@@ -113,7 +117,7 @@ pub fn run(command: &BenchCommand, context: &Context) -> Result<()> {
 fn unet(args: &UnetArgs, context: &Context) -> Result<()> {
     let what = match args.what {
         What::Forward => bench::What::Forward,
-        What::Train => bench::What::Train,
+        What::Train => bench::What::Train { recompute: args.recompute },
         What::Sample => bench::What::Sample,
     };
     let (batch, steps, repeat) = (args.batch as usize, args.steps as usize, args.repeat as usize);

@@ -153,8 +153,7 @@ impl Pixels {
         let (rows, cols, ld) = (self.rows, self.cols, self.ld);
         let plane = src.h * src.w;
         assert!(src.planes.len() >= (first + count) * src.channels * plane && src.channels <= ld);
-        // A task takes some rows of one picture.
-        let band = (PIXELS / cols).clamp(1, rows);
+        let band = band(cols, rows, count, 1);
         self.data[..count * rows * cols * ld].par_chunks_mut(rows * cols * ld).enumerate().for_each(|(i, image)| {
             let planes = &src.planes[(first + i) * src.channels * plane..][..src.channels * plane];
             image.par_chunks_mut(band * cols * ld).enumerate().for_each(|(b, part)| {
@@ -179,6 +178,12 @@ impl Pixels {
     }
 }
 
+/// Rows of a task: many, but so that every thread has some when each row of `count` pictures is computed in `parts`.
+fn band(cols: usize, rows: usize, count: usize, parts: usize) -> usize {
+    let shared = (rows * count * parts).div_ceil(2 * rayon::current_num_threads());
+    (PIXELS / cols).min(shared).clamp(1, rows)
+}
+
 /// Pictures laid out at a time.
 fn chunk_images(n: usize, image: usize) -> usize {
     (CHUNK / image).clamp(1, n.max(1))
@@ -191,11 +196,11 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f3
     let chunk = chunk_images(s.n, rows * cols * s.ci);
     let mut pixels = Pixels::new(chunk, rows, cols, s.ci);
     let src = Source { planes: x, channels: s.ci, h: s.h, w: s.w, border: s.padding };
-    let band = (PIXELS / ow).clamp(1, oh);
     let all: Vec<Panel> = panels(isa, s.co).collect();
     let to = Shared::new(out);
     for first in (0..s.n).step_by(chunk) {
         let count = chunk.min(s.n - first);
+        let band = band(ow, oh, count, all.len());
         pixels.fill(isa, src, first, count);
         let tasks = count * oh.div_ceil(band) * all.len();
         (0..tasks).into_par_iter().for_each(|task| {

@@ -1,4 +1,5 @@
 //! The weights, transformed.
+use super::apart;
 use super::transform::{Filter, POINTS};
 use crate::conv::ConvShape;
 use crate::conv::layout::Gather;
@@ -10,72 +11,102 @@ use rayon::prelude::*;
 /// Kernels transformed together.
 const KERNELS: usize = 16;
 
-/// Weights as they are, read as `k_len` x `columns` kernels.
+/// Weights, read as `k_len` x `columns` kernels.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernels<'a> {
-    weight: &'a [f32],
+    order: Order<'a>,
     ci: usize,
     k_len: usize,
     columns: usize,
-    /// For the convolution of dy that gives dx: kernels turned by 180°, input and output exchanged.
-    rotate: bool,
+}
+
+/// How the weights lie.
+#[derive(Clone, Copy)]
+enum Order<'a> {
+    /// [co][ci][tap].
+    Forward(&'a [f32]),
+    /// The same, for the convolution of dy that gives dx: kernels turned by 180°, input and output exchanged.
+    Backward(&'a [f32]),
+    /// [vector of co][ci][tap][lanes], as the transform reads them.
+    Packed(&'a [f32]),
 }
 
 impl<'a> Kernels<'a> {
     /// For the convolution with `weight`.
     pub(crate) fn forward(weight: &'a [f32], s: &ConvShape) -> Self {
-        Self { weight, ci: s.ci, k_len: s.ci, columns: s.co, rotate: false }
+        Self { order: Order::Forward(weight), ci: s.ci, k_len: s.ci, columns: s.co }
     }
 
     /// For the convolution of dy that gives dx.
     pub(crate) fn backward(weight: &'a [f32], s: &ConvShape) -> Self {
-        Self { weight, ci: s.ci, k_len: s.co, columns: s.ci, rotate: true }
+        Self { order: Order::Backward(weight), ci: s.ci, k_len: s.co, columns: s.ci }
     }
 
-    /// Transforms the kernels k .. k + count of vector `v` of a panel: dst[point · point_stride + kernel · width + lane],
-    /// `width` being the panel's.
+    /// In the order of the transform, for a network that no longer changes.
+    pub(crate) fn pack(self, isa: Isa) -> Packed {
+        let (l, vector) = (isa.lanes(), 9 * self.k_len * isa.lanes());
+        let mut taps = Workspace::take(self.columns.div_ceil(l) * vector);
+        taps.par_chunks_exact_mut(vector).enumerate().for_each(|(v, taps)| {
+            self.read(isa, v * l, 0, self.k_len, taps);
+        });
+        Packed(taps.keep())
+    }
+
+    /// Transforms the kernels k .. k + count of the vector of columns from `column`:
+    /// dst[point · point_stride + kernel · k_stride + lane].
     ///
     /// # Safety
     /// `dst` is valid for writes there, and no other thread touches these elements.
     unsafe fn transform(self, isa: Isa, column: usize, k: usize, count: usize, dst: *mut f32, strides: [usize; 2]) {
-        let l = isa.lanes();
+        let (l, [point_stride, k_stride]) = (isa.lanes(), strides);
+        let filter = |taps: &[f32], count: usize, rotate: bool, dst: *mut f32| {
+            assert!(taps.len() >= count * 9 * l);
+            // SAFETY: `taps` holds the kernels (asserted); `dst` by this function's contract.
+            unsafe { isa.run(Filter { taps: taps.as_ptr(), count, rotate, dst, point_stride, k_stride }) };
+        };
+        if let Order::Packed(packed) = self.order {
+            return filter(&packed[(column / l * self.k_len + k) * 9 * l..], count, false, dst);
+        }
         let mut taps = Workspace::take(KERNELS * 9 * l);
-        let lanes = l.min(self.columns - column);
         for first in (0..count).step_by(KERNELS) {
             let count = KERNELS.min(count - first);
-            self.read(isa, column, lanes, k + first, count, &mut taps);
-            let [point_stride, k_stride] = strides;
-            let (taps, rotate) = (taps.as_ptr(), self.rotate);
-            // SAFETY: `taps` holds the kernels; `dst` by this function's contract.
-            unsafe {
-                let dst = dst.add(first * k_stride);
-                isa.run(Filter { taps, count, rotate, dst, point_stride, k_stride });
-            }
+            self.read(isa, column, k + first, count, &mut taps);
+            // SAFETY: row `first` of what this function may write.
+            let dst = unsafe { dst.add(first * k_stride) };
+            filter(&taps, count, matches!(self.order, Order::Backward(_)), dst);
         }
     }
 
-    /// The kernels k .. k + count of `lanes` columns as [k][tap][lanes].
-    fn read(self, isa: Isa, column: usize, lanes: usize, k: usize, count: usize, taps: &mut [f32]) {
+    /// The kernels k .. k + count of the vector from `column` as [k][tap][lanes].
+    fn read(self, isa: Isa, column: usize, k: usize, count: usize, taps: &mut [f32]) {
         let l = isa.lanes();
-        if self.rotate {
-            for (o, taps) in taps[..count * 9 * l].chunks_exact_mut(9 * l).enumerate() {
-                read_taps(isa, &self.weight[((k + o) * self.ci + column) * 9..], 9, lanes, 9, taps);
-            }
-        } else {
+        let lanes = l.min(self.columns - column);
+        match self.order {
             // Lanes are output channels, ci · 9 floats apart, each with its kernels in a row.
-            read_taps(isa, &self.weight[(column * self.ci + k) * 9..], self.ci * 9, lanes, count * 9, taps);
+            Order::Forward(weight) => {
+                read_taps(isa, &weight[(column * self.ci + k) * 9..], self.ci * 9, lanes, count * 9, taps);
+            }
+            Order::Backward(weight) => {
+                for (o, taps) in taps[..count * 9 * l].chunks_exact_mut(9 * l).enumerate() {
+                    read_taps(isa, &weight[((k + o) * self.ci + column) * 9..], 9, lanes, 9, taps);
+                }
+            }
+            Order::Packed(packed) => {
+                taps[..count * 9 * l]
+                    .copy_from_slice(&packed[(column / l * self.k_len + k) * 9 * l..][..count * 9 * l]);
+            }
         }
     }
 
-    /// u[point][kernel][lanes of the panel] for the kernels k .. k + count of a panel.
+    /// u[point][kernel][lanes of the panel] for the kernels k .. k + count of a panel, points [`apart`].
     pub(super) fn transform_panel(self, isa: Isa, panel: Panel, k: usize, count: usize, u: &mut [f32]) {
         let (l, width) = (isa.lanes(), panel.count * isa.lanes());
-        assert!(u.len() >= POINTS * count * width && k + count <= self.k_len);
+        assert!(u.len() >= POINTS * apart(count * width) && k + count <= self.k_len);
         for v in 0..panel.count {
-            // SAFETY: POINTS · count rows of `width` lie in `u` (asserted), which is borrowed mutably.
+            // SAFETY: `count` rows of `width` lie in each point of `u` (asserted), which is borrowed mutably.
             unsafe {
                 let dst = u.as_mut_ptr().add(v * l);
-                self.transform(isa, (panel.start + v) * l, k, count, dst, [count * width, width]);
+                self.transform(isa, (panel.start + v) * l, k, count, dst, [apart(count * width), width]);
             }
         }
     }
@@ -85,44 +116,58 @@ impl<'a> Kernels<'a> {
     }
 }
 
-/// Transformed weights: [panel of output channels][point][input channel][lanes of the panel].
+/// Weights in the order of the transform.
+pub(crate) struct Packed(Workspace);
+
+impl Packed {
+    /// The weights of a convolution of these sizes.
+    pub(crate) fn kernels(&self, s: &ConvShape) -> Kernels<'_> {
+        Kernels { order: Order::Packed(&self.0), ci: s.ci, k_len: s.ci, columns: s.co }
+    }
+}
+
+/// Transformed weights: [panel of output channels][point][input channel][lanes of the panel], points [`apart`].
 pub(crate) struct Filters {
     u: Workspace,
     k_len: usize,
+    /// Each with the place of its weights.
+    panels: Vec<(Panel, usize)>,
 }
 
 impl Filters {
     /// Transforms all kernels.
     pub(crate) fn new(isa: Isa, kernels: Kernels) -> Self {
         let (l, k_len) = (isa.lanes(), kernels.k_len);
-        let vectors = kernels.columns.div_ceil(l);
-        let mut u = Workspace::take(POINTS * vectors * l * k_len);
+        let mut len = 0;
+        let panels: Vec<(Panel, usize)> = panels(isa, kernels.columns)
+            .map(|panel| {
+                let start = len;
+                len += POINTS * apart(k_len * panel.count * l);
+                (panel, start)
+            })
+            .collect();
+        let mut u = Workspace::take(len);
         let to = Shared::new(&mut u);
         let groups = k_len.div_ceil(KERNELS);
-        let all: Vec<(Panel, usize)> =
-            panels(isa, kernels.columns).flat_map(|panel| (0..panel.count).map(move |v| (panel, v))).collect();
-        (0..vectors * groups).into_par_iter().with_min_len(4).for_each(|task| {
-            let ((panel, v), k) = (all[task / groups], task % groups * KERNELS);
+        let all: Vec<(Panel, usize, usize)> =
+            panels.iter().flat_map(|&(panel, at)| (0..panel.count).map(move |v| (panel, at, v))).collect();
+        (0..all.len() * groups).into_par_iter().with_min_len(4).for_each(|task| {
+            let ((panel, at, v), k) = (all[task / groups], task % groups * KERNELS);
             let (count, width) = (KERNELS.min(k_len - k), panel.count * l);
-            // SAFETY: the panel's part begins at panel.start · l · POINTS · k_len and has POINTS · k_len rows of
-            // `width`; tasks write different vectors or different rows of it.
+            // SAFETY: the panel's part begins at `at` and has k_len rows of `width` in every point; tasks write
+            // different vectors or different rows of it.
             unsafe {
-                let dst = to.get().add(panel.start * l * POINTS * k_len + k * width + v * l);
-                kernels.transform(isa, (panel.start + v) * l, k, count, dst, [k_len * width, width]);
+                let dst = to.get().add(at + k * width + v * l);
+                kernels.transform(isa, (panel.start + v) * l, k, count, dst, [apart(k_len * width), width]);
             }
         });
-        Self { u, k_len }
+        Self { u, k_len, panels }
     }
 
-    /// The same in memory of their own, for keeping.
-    pub(crate) fn keep(self) -> Self {
-        Self { u: self.u.keep(), ..self }
-    }
-
-    /// The weights of a panel: POINTS · k_len rows.
-    pub(super) fn panel(&self, panel: Panel, lanes: usize) -> &[f32] {
-        let column = POINTS * self.k_len;
-        &self.u[panel.start * lanes * column..][..panel.count * lanes * column]
+    /// The panels and their weights.
+    pub(super) fn panels(&self, lanes: usize) -> impl Iterator<Item = (Panel, &[f32])> {
+        let len = move |panel: Panel| POINTS * apart(self.k_len * panel.count * lanes);
+        self.panels.iter().map(move |&(panel, at)| (panel, &self.u[at..][..len(panel)]))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The gradient by the weights: 36 products of transformed tiles, summed over the tiles of the batch.
 use super::transform::{FilterGradient, POINTS, Side};
-use super::{ConvShape, FEW, Planes, RUN, Tiles, strip_len, tile_stride};
+use super::{ConvShape, FEW, Planes, RUN, Tiles, apart, strip_len};
 use crate::conv::layout::Scatter;
 use crate::gemm::{Panel, PixelProduct, panels};
 use crate::pool::{Shared, Workspace};
@@ -30,9 +30,9 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
         return dw.fill(0.0);
     }
     let chunk = chunk_tiles(s).min(total);
-    let (ldv, ldy, ldd) = (tile_stride(s.ci), tile_stride(s.co), s.ci.div_ceil(l) * l);
-    let mut v = Workspace::take(POINTS * chunk * ldv);
-    let mut y = Workspace::take(POINTS * chunk * ldy);
+    let (ldv, ldy, ldd) = (apart(s.ci), apart(s.co), s.ci.div_ceil(l) * l);
+    let mut v = Workspace::take(POINTS * apart(chunk * ldv));
+    let mut y = Workspace::take(POINTS * apart(chunk * ldy));
     let origin = -(s.padding as isize);
     let x = Planes { side: Side::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
     let dy = Planes { side: Side::Gradient, data: dy, channels: s.co, h: oh, w: ow, origin: 0 };
@@ -40,7 +40,8 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
         transform(isa, [(x, &mut v[..]), (dy, &mut y[..])], tiles, 0, total);
         return few_tiles(isa, &v, &y, total, s, dw);
     }
-    let mut d = Workspace::take(POINTS * s.co * ldd);
+    let d_stride = apart(s.co * ldd);
+    let mut d = Workspace::take(POINTS * d_stride);
     let bands = s.co.div_ceil(BAND);
     let d_to = Shared::new(&mut d);
     for first in (0..total).step_by(chunk) {
@@ -52,16 +53,16 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
                 let product = PixelProduct {
                     rows: BAND.min(s.co - o0),
                     vectors: panel.count,
-                    a: y[point * count * ldy..][o0..].as_ptr(),
+                    a: y[point * apart(count * ldy)..][o0..].as_ptr(),
                     lda: ldy,
                     a_run: 0,
-                    b: v[point * count * ldv..][panel.start * l..].as_ptr(),
+                    b: v[point * apart(count * ldv)..][panel.start * l..].as_ptr(),
                     ldb: ldv,
                     b_run: 0,
                     runs: 1,
                     len: count,
                     // SAFETY: row o0 of a point of `d`, which has co rows of ldd.
-                    c: unsafe { d_to.get().add((point * s.co + o0) * ldd + panel.start * l) },
+                    c: unsafe { d_to.get().add(point * d_stride + o0 * ldd + panel.start * l) },
                     ldc: ldd,
                     accumulate: first > 0,
                 };
@@ -76,7 +77,7 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
 /// The gradient from all tiles at once, band by panel of channels: the products are transformed back while they are in
 /// the cache.
 fn few_tiles(isa: Isa, v: &[f32], y: &[f32], count: usize, s: &ConvShape, dw: &mut [f32]) {
-    let (l, ldv, ldy) = (isa.lanes(), tile_stride(s.ci), tile_stride(s.co));
+    let (l, ldv, ldy) = (isa.lanes(), apart(s.ci), apart(s.co));
     // The products of all points stay in the second-level cache.
     let band = BAND / 2;
     let bands = s.co.div_ceil(band);
@@ -85,15 +86,16 @@ fn few_tiles(isa: Isa, v: &[f32], y: &[f32], count: usize, s: &ConvShape, dw: &m
     (0..all.len() * bands).into_par_iter().for_each(|task| {
         let (panel, o0) = (all[task / bands], task % bands * band);
         let (rows, width) = (band.min(s.co - o0), panel.count * l);
-        let mut d = Workspace::take(POINTS * rows * width);
-        for (point, d) in d.chunks_exact_mut(rows * width).enumerate() {
+        let d_stride = apart(rows * width);
+        let mut d = Workspace::take(POINTS * d_stride);
+        for (point, d) in d.chunks_exact_mut(d_stride).enumerate() {
             let product = PixelProduct {
                 rows,
                 vectors: panel.count,
-                a: y[point * count * ldy..][o0..].as_ptr(),
+                a: y[point * apart(count * ldy)..][o0..].as_ptr(),
                 lda: ldy,
                 a_run: 0,
-                b: v[point * count * ldv..][panel.start * l..].as_ptr(),
+                b: v[point * apart(count * ldv)..][panel.start * l..].as_ptr(),
                 ldb: ldv,
                 b_run: 0,
                 runs: 1,
@@ -110,7 +112,7 @@ fn few_tiles(isa: Isa, v: &[f32], y: &[f32], count: usize, s: &ConvShape, dw: &m
             // SAFETY: kernels (o0 + row, i ..) of `dw`, which has co · ci of them; tasks differ in rows or channels.
             unsafe {
                 let dw = to.get().add(((o0 + row) * s.ci + i) * 9);
-                write_kernels(isa, &d[row * width + vector * l..], rows * width, l.min(s.ci - i), dw);
+                write_kernels(isa, &d[row * width + vector * l..], d_stride, l.min(s.ci - i), dw);
             }
         }
     });
@@ -120,17 +122,17 @@ fn few_tiles(isa: Isa, v: &[f32], y: &[f32], count: usize, s: &ConvShape, dw: &m
 fn transform(isa: Isa, factors: [(Planes, &mut [f32]); 2], tiles: Tiles, first: usize, count: usize) {
     let parts = count.div_ceil(RUN);
     let factors = factors.map(|(planes, to)| {
-        assert!(to.len() >= POINTS * count * tile_stride(planes.channels));
+        assert!(to.len() >= POINTS * apart(count * apart(planes.channels)));
         (planes, Shared::new(to))
     });
     (0..2 * parts).into_par_iter().for_each(|task| {
         let (planes, to) = factors[task / parts];
         let (start, end) = (task % parts * RUN, (task % parts * RUN + RUN).min(count));
-        let stride = tile_stride(planes.channels);
+        let stride = apart(planes.channels);
         let mut strip = Workspace::take(strip_len(isa));
         for run in tiles.runs(first + start, first + end) {
             // SAFETY: `to` holds `count` tiles of every point (asserted), of which each task writes its own.
-            unsafe { planes.transform(isa, run, &mut strip, to.get().add(start * stride), count * stride) };
+            unsafe { planes.transform(isa, run, &mut strip, to.get().add(start * stride), apart(count * stride)) };
         }
     });
 }
@@ -143,7 +145,7 @@ fn write(isa: Isa, d: &[f32], s: &ConvShape, dw: &mut [f32]) {
             let channels = l.min(s.ci - i);
             let to = dw[i * 9..][..channels * 9].as_mut_ptr();
             // SAFETY: `to` is the part of `dw` just cut.
-            unsafe { write_kernels(isa, &d[o * ldd + i..], s.co * ldd, channels, to) };
+            unsafe { write_kernels(isa, &d[o * ldd + i..], apart(s.co * ldd), channels, to) };
         }
     });
 }

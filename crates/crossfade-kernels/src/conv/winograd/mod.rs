@@ -7,12 +7,13 @@ mod filters;
 mod gradient;
 mod transform;
 
-pub(crate) use filters::{Filters, Kernels};
+use filters::Filters;
+pub(crate) use filters::{Kernels, Packed};
 pub(crate) use gradient::backward_weight;
 
 use super::ConvShape;
 use super::layout::{Gather, Scatter};
-use crate::gemm::{Onto, Panel, RowProduct, panels, shared_panels};
+use crate::gemm::{Onto, Panel, RowProduct, shared_panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
 use rayon::prelude::*;
@@ -82,9 +83,10 @@ struct Planes<'a> {
     origin: isize,
 }
 
-/// Floats between tiles of a transformed block: an odd number of cache lines, so that rows spread over the cache.
-fn tile_stride(channels: usize) -> usize {
-    (channels.div_ceil(16) | 1) * 16
+/// The distance of rows of `floats`: an odd number of cache lines, so that equal places of many rows spread over the
+/// cache's sets.
+fn apart(floats: usize) -> usize {
+    (floats.div_ceil(16) | 1) * 16
 }
 
 impl Planes<'_> {
@@ -116,7 +118,7 @@ impl Planes<'_> {
         let (l, window, plane) = (isa.lanes(), self.side.window(), self.h * self.w);
         let cols = 4 * run.count + window - 4;
         assert!(strip.len() >= window * cols * l && self.data.len() >= (run.n + 1) * self.channels * plane);
-        let stride = tile_stride(self.channels);
+        let stride = apart(self.channels);
         let gather = Gather {
             src: self.data[(run.n * self.channels + channel) * plane..].as_ptr(),
             plane,
@@ -152,15 +154,8 @@ fn strip_len(isa: Isa) -> usize {
     6 * (4 * RUN + 2) * isa.lanes()
 }
 
-/// The weights of a convolution: as they are, or transformed before.
-#[derive(Clone, Copy)]
-pub(crate) enum Weights<'a> {
-    Raw(Kernels<'a>),
-    Ready(&'a Filters),
-}
-
 /// out = x ∗ weights + bias.
-pub(crate) fn convolve(isa: Isa, x: &[f32], weights: Weights, bias: Option<&[f32]>, s: &ConvShape, out: &mut [f32]) {
+pub(crate) fn convolve(isa: Isa, x: &[f32], kernels: Kernels, bias: Option<&[f32]>, s: &ConvShape, out: &mut [f32]) {
     let l = isa.lanes();
     let tiles = Tiles::new(s.out_h(), s.out_w());
     let total = s.n * tiles.per_picture();
@@ -177,19 +172,16 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], weights: Weights, bias: Option<&[f32
     let x = Planes { side: Side::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
     let task = Task { isa, tiles, x, bias: &padded_bias, s };
     let out = Shared::new(out);
-    // SAFETY of all ways: tasks write different tiles or channels of `out`, which has n · co planes (checked on entry).
-    let each_block = |filters: &Filters| {
-        let bounds = |block: usize| block * total / blocks;
-        (0..blocks)
-            .into_par_iter()
-            .for_each(|block| unsafe { task.block(filters, bounds(block), bounds(block + 1), out.get()) });
-    };
-    let few = total <= FEW || blocks < 2 * rayon::current_num_threads();
-    match weights {
-        Weights::Raw(kernels) if few => unsafe { task.few_tiles(kernels, total, out) },
-        Weights::Raw(kernels) => each_block(&Filters::new(isa, kernels)),
-        Weights::Ready(filters) => each_block(filters),
+    if total <= FEW || blocks < 2 * rayon::current_num_threads() {
+        // SAFETY: `out` has n · co planes (checked on entry) and is borrowed mutably.
+        return unsafe { task.few_tiles(kernels, total, out) };
     }
+    let filters = Filters::new(isa, kernels);
+    let bounds = |block: usize| block * total / blocks;
+    (0..blocks).into_par_iter().for_each(|block| {
+        // SAFETY: as above; tasks write different tiles.
+        unsafe { task.block(&filters, bounds(block), bounds(block + 1), out.get()) };
+    });
 }
 
 /// What all blocks of a convolution share.
@@ -207,17 +199,17 @@ impl Task<'_> {
     /// # Safety
     /// `out` is valid for writes of all planes of the output, and no other thread touches the tiles `first..end` there.
     unsafe fn block(&self, filters: &Filters, first: usize, end: usize, out: *mut f32) {
-        let point_stride = (end - first) * tile_stride(self.s.ci);
+        let point_stride = apart((end - first) * apart(self.s.ci));
         let mut v = Workspace::take(POINTS * point_stride);
         let mut strip = Workspace::take(strip_len(self.isa));
         for run in self.tiles.runs(first, end) {
             // SAFETY: `v` holds these tiles of every point, and belongs to this task.
             unsafe { self.x.transform(self.isa, run, &mut strip, v.as_mut_ptr(), point_stride) };
         }
-        for panel in panels(self.isa, self.s.co) {
-            let block = Block { isa: self.isa, panel, count: end - first, point_stride };
-            let mut m = Workspace::take(POINTS * block.count * block.width());
-            block.multiply(&v, filters.panel(panel, self.isa.lanes()), self.s.ci, &mut m, Onto::Nothing);
+        for (panel, u) in filters.panels(self.isa.lanes()) {
+            let block = Block { isa: self.isa, panel, count: end - first, lda: apart(self.s.ci), point_stride };
+            let mut m = Workspace::take(block.room());
+            block.multiply(&v, u, self.s.ci, &mut m, Onto::Nothing);
             for run in self.tiles.runs(first, end) {
                 // SAFETY: this function's contract.
                 unsafe { block.write(&m, self.bias, run, &mut strip, out, self.s) };
@@ -232,7 +224,7 @@ impl Task<'_> {
     /// `out` is valid for writes of all planes of the output, and no other thread touches it.
     unsafe fn few_tiles(&self, kernels: Kernels, total: usize, out: Shared) {
         let (isa, l) = (self.isa, self.isa.lanes());
-        let point_stride = total * tile_stride(self.s.ci);
+        let point_stride = apart(total * apart(self.s.ci));
         let mut v = Workspace::take(POINTS * point_stride);
         let to = Shared::new(&mut v);
         (0..self.s.ci.div_ceil(l)).into_par_iter().for_each(|vector| {
@@ -244,9 +236,9 @@ impl Task<'_> {
         });
         let panels: Vec<Panel> = shared_panels(isa, self.s.co, rayon::current_num_threads()).collect();
         panels.into_par_iter().with_max_len(1).for_each(|panel| {
-            let block = Block { isa, panel, count: total, point_stride };
-            let mut m = Workspace::take(POINTS * total * block.width());
-            let mut u = Workspace::take(POINTS * DEPTH * block.width());
+            let block = Block { isa, panel, count: total, lda: apart(self.s.ci), point_stride };
+            let mut m = Workspace::take(block.room());
+            let mut u = Workspace::take(POINTS * apart(DEPTH * block.width()));
             for k in (0..kernels.k_len()).step_by(DEPTH) {
                 let depth = DEPTH.min(kernels.k_len() - k);
                 kernels.transform_panel(isa, panel, k, depth, &mut u);
@@ -261,11 +253,12 @@ impl Task<'_> {
     }
 }
 
-/// A block of transformed tiles, its points `point_stride` apart, and a panel of output channels.
+/// A block of transformed tiles, `lda` apart, its points `point_stride` apart, and a panel of output channels.
 struct Block {
     isa: Isa,
     panel: Panel,
     count: usize,
+    lda: usize,
     point_stride: usize,
 }
 
@@ -274,10 +267,15 @@ impl Block {
         self.panel.count * self.isa.lanes()
     }
 
+    /// Floats of the products of all points.
+    fn room(&self) -> usize {
+        POINTS * apart(self.count * self.width())
+    }
+
     /// m[point][tile][lanes of the panel] (+)= v[point][tile][..depth] · u[point][..depth].
     fn multiply(&self, v: &[f32], u: &[f32], depth: usize, m: &mut [f32], onto: Onto) {
-        // The tiles lie evenly in a point.
-        let (lda, width) = (self.point_stride / self.count, self.width());
+        let (lda, width) = (self.lda, self.width());
+        let (u_stride, m_stride) = (apart(depth * width), apart(self.count * width));
         for point in 0..POINTS {
             let product = RowProduct {
                 rows: self.count,
@@ -287,8 +285,8 @@ impl Block {
                 runs: 1,
                 run_stride: 0,
                 k_len: depth,
-                b: u[point * depth * width..][..depth * width].as_ptr(),
-                c: m[point * self.count * width..][..self.count * width].as_mut_ptr(),
+                b: u[point * u_stride..][..depth * width].as_ptr(),
+                c: m[point * m_stride..][..self.count * width].as_mut_ptr(),
                 ldc: width,
                 onto,
             };
@@ -304,12 +302,12 @@ impl Block {
     /// the channels of this panel.
     unsafe fn write(&self, m: &[f32], bias: &[f32], run: Run, strip: &mut [f32], out: *mut f32, s: &ConvShape) {
         let (l, width, oh, ow) = (self.isa.lanes(), self.width(), s.out_h(), s.out_w());
-        assert!(m.len() >= POINTS * self.count * width && strip.len() >= 16 * run.count * l);
+        assert!(m.len() >= self.room() && strip.len() >= 16 * run.count * l);
         for vector in 0..self.panel.count {
             let channel = (self.panel.start + vector) * l;
             let output = Output {
                 src: m[run.at * width + vector * l..].as_ptr(),
-                point_stride: self.count * width,
+                point_stride: apart(self.count * width),
                 tile_stride: width,
                 tiles: run.count,
                 bias: bias[channel..][..l].as_ptr(),

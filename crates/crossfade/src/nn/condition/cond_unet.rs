@@ -16,9 +16,9 @@ use super::resblock::{GROUPS, ResBlock};
 use super::resize::{Corners, resize};
 use super::swin::Swin;
 use super::unet_encoder::UnetEncoder;
-use crate::nn::config::Decoders;
+use crate::nn::config::{Decoders, Ends};
 use crate::nn::gate::SpatialGate;
-use crate::nn::init::{Place, Start};
+use crate::nn::init::{MIXING, Place, Start};
 use crate::nn::layers::{Conv, Dense, concat, silu};
 use crate::nn::unet::RawHeads;
 
@@ -59,6 +59,7 @@ pub struct CondUNet {
     final_conv: Conv,
     final_block2: Option<ResBlock>,
     final_conv2: Option<Conv>,
+    mixing_logit: Option<Param<Tensor<1>>>,
     frozen: bool,
     unit: usize,
 }
@@ -86,6 +87,7 @@ named_module!(CondUNet {
     final_conv: "final_conv",
     final_block2: "final_res_block2",
     final_conv2: "final_conv2",
+    mixing_logit: "mixing_logit",
 } keep frozen, unit);
 
 /// One of the encoders, at the place of both.
@@ -110,7 +112,7 @@ named_module!(Decouple { norm: "0", conv: "1", gate: "2", filter: "2" });
 
 impl CondUNet {
     /// A network whose parameters exist in name and shape only, until their first use.
-    pub(super) fn new(config: &CondUNetConfig, phi_parts: usize, seed: u64, device: &Device) -> Self {
+    pub(super) fn new(config: &CondUNetConfig, ends: Ends, seed: u64, device: &Device) -> Self {
         let root = Place::root(seed, device);
         let at = |name: &str| root.at(name);
         let (dim, dims, emb) = (config.width, config.dims(), 4 * config.width);
@@ -126,7 +128,7 @@ impl CondUNet {
         let (downs, relations_down) = downs(&at("downs"), &at("relation_layers_down"), config);
         Self {
             encoder: Encoder::new(&at("init_conv_mask"), config),
-            stem: Conv::new(&at("init_conv.0"), config.channels + stages[0], dim, 7),
+            stem: Conv::new(&at("init_conv.0"), config.channels * ends.inputs + stages[0], dim, 7),
             stem_norm: GroupNormed::new(&at("init_conv.1"), dim, GROUPS.min(dim / 4)),
             projects: stages.iter().enumerate().map(project).collect(),
             frequencies: at("time_mlp.0").param("W", [dim / 2], Start::Normal { mean: 0.0, std: config.fourier_scale }),
@@ -144,9 +146,10 @@ impl CondUNet {
             decouple1: decouple("decouple1"),
             decouple2: two.then(|| decouple("decouple2")),
             final_block: block("final_res_block", 2 * dim, dim),
-            final_conv: last("final_conv", phi_parts),
+            final_conv: last("final_conv", ends.phi_parts),
             final_block2: two.then(|| block("final_res_block2", 2 * dim, dim)),
             final_conv2: two.then(|| last("final_conv2", 1)),
+            mixing_logit: ends.mixed.then(|| root.param("mixing_logit", [config.channels], MIXING)),
             frozen: config.freeze_encoder,
             unit: config.unit(),
         }
@@ -233,6 +236,14 @@ impl CondUNet {
             _ => None,
         };
         RawHeads { phi, eps }
+    }
+
+    /// m of a mixed output, between 0 and 1.
+    ///
+    /// # Shapes
+    /// `[C]`.
+    pub fn mixing(&self) -> Option<Tensor<1>> {
+        self.mixing_logit.as_ref().map(|logit| activation::sigmoid(logit.val()))
     }
 
     /// MLP([sin p, cos p]) with p = 2π·W·c_noise.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::cond_unet::CondUNet;
 use super::swin::{BASE, SwinSize, TINY};
 use super::unet_encoder;
-use crate::nn::config::Decoders;
+use crate::nn::config::{Decoders, Ends};
 use crate::nn::named::shapes;
 
 /// What looks at the condition.
@@ -117,24 +117,24 @@ impl Default for CondUNetConfig {
 const LIMIT: usize = 4096;
 
 impl CondUNetConfig {
-    /// A network whose phi output has `phi_parts` times the channels of x_t, with initial weights from `seed`.
-    pub fn init(&self, phi_parts: usize, seed: u64, device: &Device) -> CondUNet {
-        CondUNet::new(self, phi_parts, seed, device).initialized()
+    /// A network with such ends and initial weights from `seed`.
+    pub fn init(&self, ends: impl Into<Ends>, seed: u64, device: &Device) -> CondUNet {
+        CondUNet::new(self, ends.into(), seed, device).initialized()
     }
 
     /// A network whose weights are not drawn until they are used; for weights that come from elsewhere.
-    pub fn lazy(&self, phi_parts: usize, device: &Device) -> CondUNet {
-        CondUNet::new(self, phi_parts, 0, device)
+    pub fn lazy(&self, ends: impl Into<Ends>, device: &Device) -> CondUNet {
+        CondUNet::new(self, ends.into(), 0, device)
     }
 
     /// The names and shapes of all parameters and running statistics, in the order in which the reference registers them.
-    pub fn state_shapes(&self, phi_parts: usize) -> Vec<(String, Vec<usize>)> {
-        shapes(&CondUNet::new(self, phi_parts, 0, &Device::flex()))
+    pub fn state_shapes(&self, ends: impl Into<Ends>) -> Vec<(String, Vec<usize>)> {
+        shapes(&CondUNet::new(self, ends.into(), 0, &Device::flex()))
     }
 
     /// The number of weights, running statistics not counted.
-    pub fn parameter_count(&self, phi_parts: usize) -> usize {
-        let parameters = self.state_shapes(phi_parts).into_iter().filter(|(name, _)| !is_statistic(name));
+    pub fn parameter_count(&self, ends: impl Into<Ends>) -> usize {
+        let parameters = self.state_shapes(ends).into_iter().filter(|(name, _)| !is_statistic(name));
         parameters.map(|(_, shape)| shape.iter().product::<usize>()).sum()
     }
 

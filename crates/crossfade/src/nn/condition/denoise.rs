@@ -40,8 +40,8 @@ impl Denoiser<CondUNet> {
 
 /// A conditional network together with what it knows of its condition.
 pub struct Given<'a> {
-    net: &'a Denoiser<CondUNet>,
-    features: Features,
+    pub(in crate::nn) net: &'a Denoiser<CondUNet>,
+    pub(in crate::nn) features: Features,
 }
 
 impl Predict<Images> for Given<'_> {

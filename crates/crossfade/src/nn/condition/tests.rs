@@ -30,7 +30,7 @@ fn picture(shape: [usize; 4], device: &Device) -> Tensor<4> {
 
 fn denoiser(config: &CondUNetConfig) -> Denoiser<CondUNet> {
     let process = Process::new(Attenuation::Constant, NoiseScale::Sqrt);
-    Denoiser { unet: config.init(1, 1, &Device::flex()), process, precond: Precond::default() }
+    Denoiser { unet: config.init(1, 1, &Device::flex()), process, baseline: None, precond: Precond::default() }
 }
 
 fn near(a: &[f32], b: &[f32], limit: f32) {

@@ -10,8 +10,8 @@ fn check<F>(p: &PathProblem<F>) -> Result<()> {
         return Ok(());
     }
     Err(Error::request(format!(
-        "the process {} has no finite drift at t = 1, where nothing of the picture is left; use ddim, heun, dpmpp-2m, \
-         unipc or the samplers of attenuation",
+        "the process {} has no finite drift at t = 1, where nothing of the picture is left; use ddim, ancestral, heun, \
+         dpmpp-2m or unipc",
         p.path.name()
     )))
 }

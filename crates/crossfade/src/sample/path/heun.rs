@@ -3,8 +3,11 @@ use super::{Hooks, PathProblem, observe, steps};
 use crate::error::Result;
 use crossfade_math::Field;
 use crossfade_math::path::PathFn;
+use serde::{Deserialize, Serialize};
 
 /// How much fresh noise is mixed in, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Churn {
     /// S_churn.
     pub amount: f64,
@@ -16,6 +19,12 @@ pub struct Churn {
     pub noise: f64,
 }
 
+impl Default for Churn {
+    fn default() -> Self {
+        Self::CIFAR10
+    }
+}
+
 impl Churn {
     /// None at all.
     pub const NONE: Self = Self { amount: 0.0, min: 0.0, max: 0.0, noise: 1.0 };
@@ -25,7 +34,8 @@ impl Churn {
 
     /// γ: the noise level rises by this share before a step.
     fn rise(&self, ratio: f64, steps: usize) -> f64 {
-        if (self.min..=self.max).contains(&ratio) { (self.amount / steps as f64).min(2f64.sqrt() - 1.0) } else { 0.0 }
+        let inside = (self.min..=self.max).contains(&ratio);
+        if inside { (self.amount / steps as f64).min(2f64.sqrt() - 1.0) } else { 0.0 }
     }
 }
 

@@ -1,0 +1,197 @@
+//! `crossfade sweep`.
+use super::train::stop_on_interrupt;
+use crate::context::Context;
+use crate::progress::Progress;
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use crossfade::generate::Shard;
+use crossfade::study::{self, Event, Options, Plan, Results, from_environment, merge};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Options of `sweep`.
+///
+/// A study is one file: models, samplers, steps, seeds and a metric. Models that are missing are trained into
+/// DIR/models, every combination is measured, and the results are written as table.md, results.csv, results.json, charts
+/// and report.html, one page that needs nothing else.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  crossfade sweep studies/tiny.toml --out runs/tiny-study           a minute or two, no files needed
+  crossfade sweep studies/table1-nfe.toml --data-root /data --out runs/table1
+  crossfade sweep studies/table1-nfe.toml --out runs/table1 --set sample.count=500 --dry-run     what would be done
+  crossfade sweep STUDY.toml --out /scratch/part --shard auto       one task of a Slurm, MPI or Kubernetes job
+  crossfade sweep --merge part-0 part-1 --out whole                 the parts as one
+
+Ctrl-C or a kill loses nothing: the same command goes on where it was, and a finished study does nothing.
+Shards share the models; with --only sample, when all models are trained, they share the measurements.")]
+pub struct SweepArgs {
+    /// The study
+    #[arg(value_name = "STUDY", required_unless_present = "merge")]
+    study: Option<PathBuf>,
+
+    /// Directory of the study
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+
+    /// Change one value of the study, as sample.count=1000; may be given many times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+
+    /// Directory that relative paths of images start from [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    data_root: Option<PathBuf>,
+
+    /// Directory of trained models, for studies that share them [default: models in the directory of the study]
+    #[arg(long, value_name = "DIR")]
+    models: Option<PathBuf>,
+
+    /// Do only portion i (from 0) of n; auto takes it from the environment of Slurm, MPI or Kubernetes
+    #[arg(long, value_name = "I/N|auto", value_parser = shard, default_value = "0/1")]
+    shard: Shard,
+
+    /// Do only this part of the work
+    #[arg(long)]
+    only: Option<Only>,
+
+    /// Weights of the Inception network [default: the cached ones]
+    #[arg(long, value_name = "FILE")]
+    weights: Option<PathBuf>,
+
+    /// Images at a time; changes the speed and nothing else
+    #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65536))]
+    batch: u64,
+
+    /// Check the study and print what it consists of, and stop
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Bring the results of shards together instead
+    #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["study", "only", "shard", "dry_run", "sets"])]
+    merge: Vec<PathBuf>,
+}
+
+/// A part of the work.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Only {
+    /// Train the models
+    Train,
+    /// Measure models that are all trained
+    Sample,
+}
+
+fn shard(text: &str) -> crossfade::Result<Shard> {
+    if text == "auto" { from_environment(|name| std::env::var(name).ok()) } else { Shard::parse(text) }
+}
+
+/// Runs a study, or joins its shards.
+pub fn run(args: &SweepArgs, context: &Context) -> Result<()> {
+    let Some(path) = &args.study else {
+        let results = merge(&args.merge, &args.out)?;
+        return print(&results, &args.out, context);
+    };
+    let plan = Plan::open(path, &args.sets, args.data_root.as_deref())
+        .with_context(|| format!("reading {}", path.display()))?;
+    if args.dry_run {
+        return describe(&plan, context);
+    }
+    let options = Options {
+        out: args.out.clone(),
+        models: args.models.clone(),
+        shard: args.shard,
+        only: match args.only {
+            None => study::Only::Both,
+            Some(Only::Train) => study::Only::Train,
+            Some(Only::Sample) => study::Only::Sample,
+        },
+        weights: args.weights.clone(),
+        batch: args.batch as usize,
+    };
+    let stop = stop_on_interrupt()?;
+    let mut shown = Shown::new(context);
+    let (outcome, results) = study::run(&plan, &options, &context.device, &stop, &mut |event| shown.tell(&event))?;
+    drop(shown);
+    let (done, cells) = (outcome.done, outcome.cells);
+    if outcome.stopped {
+        context.note(format_args!("stopped; {done} of {cells} measurements are done, the same command goes on"));
+    } else {
+        context.note(format_args!("{} measured now; {done} of {cells} measurements are done", outcome.measured));
+    }
+    print(&results, &args.out, context)
+}
+
+fn print(results: &Results, out: &Path, context: &Context) -> Result<()> {
+    context.note(format_args!("report: {}", out.join("report.html").display()));
+    context.print(results.markdown(), serde_json::to_value(results)?)
+}
+
+/// What a study consists of.
+fn describe(plan: &Plan, context: &Context) -> Result<()> {
+    let rows = plan.rows();
+    let sample = &plan.study.sample;
+    let cells = rows.len() * sample.columns().len() * sample.seeds.len();
+    let mut text = format!("{}\n\n", plan.study.title);
+    for model in &plan.models {
+        let how = match &model.checkpoint {
+            Some(path) => format!("weights {}", path.display()),
+            None => format!("trained for {} steps of {}", model.config.train.steps, model.config.train.batch),
+        };
+        text += &format!("{}: {} parameters, {how}\n", model.name, model.config.sizes().parameters);
+    }
+    text += &format!("\n{} rows:\n", rows.len());
+    rows.iter().for_each(|row| text += &format!("  {}\n", row.label));
+    let columns = if sample.evaluations.is_empty() { "steps" } else { "evaluations" };
+    text += &format!(
+        "columns: {:?} {columns}; seeds {:?}; {} images each; {cells} measurements of {}\n",
+        sample.columns(),
+        sample.seeds,
+        sample.count,
+        plan.study.evaluate.metric.title()
+    );
+    let names: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
+    context.print(text, json!({ "study": plan.study, "rows": names, "measurements": cells }))
+}
+
+/// One progress bar at a time, for what is going on.
+pub struct Shown<'a> {
+    context: &'a Context,
+    bar: Option<(String, Progress)>,
+}
+
+impl<'a> Shown<'a> {
+    /// Nothing is going on yet.
+    pub fn new(context: &'a Context) -> Self {
+        Self { context, bar: None }
+    }
+
+    /// The bar of that label, or a new one that begins at `done`.
+    fn bar(&mut self, label: &str, done: u64, total: u64) -> &mut Progress {
+        if self.bar.as_ref().is_none_or(|(shown, _)| shown != label) {
+            self.bar = None;
+        }
+        let new = || {
+            let mut bar = self.context.progress(label, total);
+            bar.begin_at(done);
+            (label.to_string(), bar)
+        };
+        &mut self.bar.get_or_insert_with(new).1
+    }
+
+    /// Shows an event.
+    pub fn tell(&mut self, event: &Event) {
+        match event {
+            Event::Training { model, step, steps } => {
+                let bar = self.bar(&format!("training {model}"), step.step - 1, *steps);
+                bar.detail(format!("loss {:.4}, {:.0} images/s", step.loss, step.images_per_second));
+                bar.set(step.step, *steps);
+            }
+            Event::Reference { done, all } => {
+                self.bar("reference", *done as u64, *all as u64).set(*done as u64, *all as u64)
+            }
+            Event::Sampling { row, column, seed, done, all } => {
+                let bar = self.bar("evaluations", *done, *all);
+                bar.detail(format!("{row}, {column}, seed {seed}"));
+                bar.set(*done, *all);
+            }
+        }
+    }
+}

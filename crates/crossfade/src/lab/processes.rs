@@ -1,0 +1,86 @@
+//! The laboratory for every process: each sampler that fits it, on the grid that suits both.
+use super::measure::{median, rms, sliced_w2};
+use super::mixture::{Mixture, normals};
+use super::path_oracle::{CldOracle, PathOracle};
+use super::points::Points;
+use super::report::{Cell, Curve};
+use super::{LabConfig, REFERENCE_FACTOR};
+use crate::error::{Error, Result};
+use crate::sample::cld::CldProblem;
+use crate::sample::path::PathProblem;
+use crate::sample::{Hooks, Law, Sampled, Sampler};
+use crossfade_math::path::{Baseline, Output, PathFn};
+use crossfade_math::{Field, Grid, GridKind, Process};
+
+/// Every process whose samplers differ from another's: what a network predicts beside its target is nothing to an exact
+/// denoiser. The first is constant attenuation under the samplers that know only (α_t, σ_t).
+pub fn processes() -> Vec<Law> {
+    let baselines = Baseline::all().into_iter().filter(|b| b.output() == Output::One);
+    let laws = baselines.map(|baseline| Law::new(Process::default(), Some(baseline)));
+    [Law::Attenuation(Process::default())].into_iter().chain(laws).collect()
+}
+
+/// The samplers of a process that are measured here: those of attenuation have their own part.
+pub fn samplers(law: &Law) -> Vec<Sampler> {
+    law.samplers().into_iter().filter(|s| !law.is_native(*s)).collect()
+}
+
+/// One run from the points that `seed` starts with; the noise of the steps is of the next seeds.
+pub fn solve(
+    mixture: &Mixture,
+    law: &Law,
+    sampler: Sampler,
+    grid: &GridKind,
+    steps: usize,
+    (count, seed): (usize, u64),
+) -> Result<Sampled<Points>> {
+    let times = law.times(&Grid { kind: grid.clone(), final_t: None }, sampler, steps)?;
+    let dim = mixture.dim;
+    let start = normals(dim, count, seed, 0);
+    let mut hooks = Hooks { noise: &mut |n| normals(dim, count, seed + 3, 1 + n as u64), observe: &mut |_| () };
+    match (law, law.path()) {
+        (Law::Cld(cld), _) => {
+            let oracle = CldOracle { mixture: mixture.clone(), cld: *cld };
+            let velocity = normals(dim, count, seed + 4, 0);
+            sampler.run(&CldProblem::new(&oracle, *cld), &times, (start, velocity), &mut hooks)
+        }
+        (_, Some(path)) => {
+            let oracle = PathOracle { mixture: mixture.clone(), path };
+            sampler.run(&PathProblem::new(&oracle, path), &times, start.scale(path.sigma(1.0)), &mut hooks)
+        }
+        _ => Err(Error::request(format!("{} has no exact denoiser here", law.name()))),
+    }
+}
+
+/// The chosen samplers of one process over all numbers of evaluations.
+pub fn curves(config: &LabConfig, law: &Law, data: &Points) -> Result<Vec<Curve>> {
+    let mixture = config.mixture();
+    let from = (config.samples, config.seed);
+    let most = REFERENCE_FACTOR * config.evaluations.last().copied().unwrap_or(1);
+    // A discrete chain has no finer steps than its own.
+    let finest = law.path().and_then(|p| p.tick()).map_or(most, |tick| most.min((1.0 / tick).round() as usize));
+    // The exact solution on each grid: grids differ in where they stop before the last step.
+    let mut exact: Vec<(GridKind, Points)> = vec![];
+    let mut curves = vec![];
+    for sampler in samplers(law).into_iter().filter(|s| config.samplers.contains(s)) {
+        let grid = law.grid(&GridKind::Auto, sampler);
+        if !sampler.is_stochastic() && !exact.iter().any(|(kind, _)| *kind == grid) {
+            exact.push((grid.clone(), solve(&mixture, law, Sampler::Heun, &grid, finest, from)?.x0));
+        }
+        let reference = exact.iter().find(|(kind, _)| *kind == grid && !sampler.is_stochastic());
+        let mut cells = vec![];
+        for &n in &config.evaluations {
+            let steps = (n / sampler.evaluations_per_step()).max(1).min(finest);
+            let sampled = solve(&mixture, law, sampler, &grid, steps, from)?;
+            cells.push(Cell {
+                steps,
+                evaluations: sampled.nfe,
+                rms: reference.map(|(_, exact)| rms(&sampled.x0, exact)),
+                median: reference.map(|(_, exact)| median(&sampled.x0, exact)),
+                w2: sliced_w2(&sampled.x0, data),
+            });
+        }
+        curves.push(Curve::new(law.name(), sampler, grid.name(), cells));
+    }
+    Ok(curves)
+}

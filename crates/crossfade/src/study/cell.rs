@@ -1,0 +1,270 @@
+//! What is kept on disk: the study's record, who the models are, and a file a cell.
+use super::plan::{Plan, Row};
+use super::sha256;
+use crate::checkpoint::Checkpoint;
+use crate::config::{RunConfig, SampleConfig, Study};
+use crate::data::files::read_limited;
+use crate::data::write_atomic;
+use crate::error::{Error, Result};
+use crate::metrics::features::registry;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Largest of these files that is read.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// A study and how it measures: `study.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Of this program.
+    pub version: String,
+    /// The study.
+    pub study: Study,
+    /// What values depend on beside the images: metric, protocol, weights, reference.
+    pub facts: Vec<(String, String)>,
+    /// The reference in words.
+    pub reference: String,
+}
+
+/// Who a model is: `identities/NAME.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// Its name in the study.
+    pub name: String,
+    /// Its configuration.
+    pub config: String,
+    /// SHA-256 of what its weights depend on.
+    pub fingerprint: String,
+    /// SHA-256 of its checkpoint.
+    pub checkpoint: String,
+    /// Checksum of its weights.
+    pub checksum: String,
+    /// Training steps.
+    pub step: u64,
+    /// Weights of the network.
+    pub parameters: u64,
+    /// How long it was trained, by its log.
+    pub seconds: Option<f64>,
+}
+
+impl Identity {
+    /// Of a model of this configuration with these weights.
+    pub fn new(name: &str, config: &RunConfig, checkpoint: &Checkpoint, seconds: Option<f64>) -> Result<Self> {
+        Ok(Self {
+            name: name.into(),
+            config: config.to_toml()?,
+            fingerprint: sha256(config.fingerprint()?.as_bytes()),
+            checkpoint: registry::sha256(&checkpoint.path)?,
+            checksum: checkpoint.checksum.clone(),
+            step: checkpoint.step,
+            parameters: config.sizes().parameters,
+            seconds,
+        })
+    }
+
+    /// Whether both have the same weights.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.fingerprint, &self.checksum, self.step) == (&other.fingerprint, &other.checksum, other.step)
+    }
+}
+
+/// One measurement to make: a row, a column and a seed.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Number of the row.
+    pub row: usize,
+    /// The column: steps or evaluations.
+    pub column: usize,
+    /// How images are made.
+    pub sample: SampleConfig,
+    /// The seed of their noise.
+    pub seed: u64,
+    /// The hash of all that determines its result.
+    pub key: String,
+}
+
+/// What was measured: `cells/KEY.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellResult {
+    /// The hash of all that determines it.
+    pub key: String,
+    /// Images made.
+    pub count: u64,
+    /// Network evaluations an image.
+    pub nfe: usize,
+    /// The metric's values, the first one first.
+    pub values: Vec<(String, f64)>,
+    /// (t, mean square of the estimate of x_0 at t minus the final x_0), if asked for.
+    pub estimate: Vec<[f64; 2]>,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// What all cells of a row and column have in common, in the order of the seeds.
+pub fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Identity) -> Result<Vec<Cell>> {
+    let config = RunConfig::parse(&identity.config, &identity.name)?;
+    let sample = of.sampling(&config, &record.study, column)?;
+    // The images of a sheet change nothing here.
+    let fixed = SampleConfig { count: SampleConfig::default().count, ..sample.clone() };
+    let unwritable = |e: serde_json::Error| Error::Run(e.to_string());
+    let mut found = vec![];
+    for &seed in &record.study.sample.seeds {
+        let all = (
+            &record.version,
+            (&identity.fingerprint, &identity.checksum, identity.step),
+            &fixed,
+            (seed, record.study.sample.count),
+            &record.facts,
+        );
+        let key = sha256(&serde_json::to_vec(&all).map_err(unwritable)?)[..32].to_string();
+        found.push(Cell { row, column, sample: sample.clone(), seed, key });
+    }
+    Ok(found)
+}
+
+/// A directory of a study.
+#[derive(Clone, Debug)]
+pub struct StudyDir(pub PathBuf);
+
+impl StudyDir {
+    /// Its record.
+    pub fn record(&self) -> PathBuf {
+        self.0.join("study.json")
+    }
+    /// Who a model is.
+    pub fn identity(&self, slug: &str) -> PathBuf {
+        self.0.join("identities").join(format!("{slug}.json"))
+    }
+    /// A result.
+    pub fn cell(&self, key: &str) -> PathBuf {
+        self.0.join("cells").join(format!("{key}.json"))
+    }
+    /// Some of its images.
+    pub fn sheet(&self, key: &str) -> PathBuf {
+        self.0.join("sheets").join(format!("{key}.png"))
+    }
+
+    /// Makes the directories.
+    pub fn create(&self) -> Result<()> {
+        for below in ["identities", "cells", "sheets"] {
+            let path = self.0.join(below);
+            std::fs::create_dir_all(&path).map_err(Error::io(&path))?;
+        }
+        Ok(())
+    }
+
+    /// Who model `number` is, if it is ready.
+    pub fn known(&self, study: &Study, number: usize) -> Result<Option<Identity>> {
+        read(&self.identity(&crate::config::slug(&study.model[number].name)))
+    }
+}
+
+/// Reads a file that may not exist.
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    match read_limited(path, MAX_BYTES) {
+        Ok(bytes) => {
+            let bad = |e: serde_json::Error| Error::file(path, format!("damaged or of another version: {e}"));
+            serde_json::from_slice(&bytes).map(Some).map_err(bad)
+        }
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+/// Writes a file that is read by [`read`].
+pub fn write(path: &Path, value: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|e| Error::Run(e.to_string()))?;
+    text.push(b'\n');
+    write_atomic(path, &text)
+}
+
+impl Record {
+    /// Of a plan whose values depend on `facts`.
+    pub fn new(plan: &Plan, facts: Vec<(String, String)>, reference: String) -> Self {
+        Self { version: env!("CARGO_PKG_VERSION").into(), study: plan.study.clone(), facts, reference }
+    }
+
+    /// Without what may differ between machines.
+    pub fn essence(&self) -> Self {
+        let mut record = self.clone();
+        record.study.base = PathBuf::new();
+        for model in &mut record.study.model {
+            model.checkpoint = model.checkpoint.as_ref().map(|_| PathBuf::new());
+        }
+        record.reference = String::new();
+        record
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::config::StudyModel;
+
+    fn record() -> Record {
+        let model = StudyModel { name: "a".into(), ..StudyModel::default() };
+        let mut study = Study { title: "t".into(), model: vec![model], ..Study::default() };
+        study.sample.steps = vec![5];
+        study.sample.seeds = vec![3];
+        let facts = vec![("metric".to_string(), "fid".to_string()), ("reference sha256".into(), "00".into())];
+        Record { version: "1".into(), study, facts, reference: "here".into() }
+    }
+
+    fn identity() -> Identity {
+        let [fingerprint, checkpoint, checksum] = ["f", "c", "s"].map(String::from);
+        let config = RunConfig::default().to_toml().unwrap();
+        Identity { name: "a".into(), config, fingerprint, checkpoint, checksum, step: 7, parameters: 1, seconds: None }
+    }
+
+    fn key(record: &Record, identity: &Identity) -> String {
+        let row = &crate::study::plan::rows(&record.study)[0];
+        cells(record, 0, row, record.study.sample.columns()[0], identity).unwrap().remove(0).key
+    }
+
+    #[test]
+    fn a_key_changes_with_all_that_matters_and_nothing_else() {
+        let plain = key(&record(), &identity());
+        let records: [fn(&mut Record); 8] = [
+            |r| r.version = "2".into(),
+            |r| r.facts[0].1 = "kid".into(),
+            |r| r.facts[1].1 = "01".into(),
+            |r| r.study.sample.count = 9,
+            |r| r.study.sample.seeds[0] = 4,
+            |r| r.study.sample.steps[0] = 6,
+            |r| r.study.sample.samplers = vec!["alg2".into()],
+            |r| r.study.sample.blends = vec!["average".into()],
+        ];
+        for (i, change) in records.into_iter().enumerate() {
+            let mut changed = record();
+            change(&mut changed);
+            assert_ne!(key(&changed, &identity()), plain, "record {i}");
+        }
+        let identities: [fn(&mut Identity); 4] = [
+            |i| i.fingerprint = "g".into(),
+            |i| i.checksum = "t".into(),
+            |i| i.step = 8,
+            |i| {
+                i.config = i
+                    .config
+                    .replace("clip = 1.0\ncount", "clip = 2.0\ncount")
+                    .replace("clip = 1.0\neta", "clip = 2.0\neta")
+            },
+        ];
+        for (i, change) in identities.into_iter().enumerate() {
+            let mut changed = identity();
+            change(&mut changed);
+            assert_ne!(changed, identity());
+            assert_ne!(key(&record(), &changed), plain, "identity {i}");
+        }
+        let (mut other, mut same) = (record(), identity());
+        other.reference = "there".into();
+        other.study.title = "another".into();
+        (same.name, same.seconds) = ("b".into(), Some(1.0));
+        assert_eq!(key(&other, &same), plain);
+    }
+}

@@ -1,0 +1,68 @@
+//! Results as charts.
+use super::results::{Entry, Results};
+use crate::config::Metric;
+use crate::error::Result;
+use crate::plot::{Band, Chart, Series};
+
+impl Results {
+    /// The charts that there is something to draw for, each with a name for its file.
+    pub fn charts(&self) -> Result<Vec<(&'static str, String)>> {
+        let mut found = vec![];
+        let measured = self.rows.iter().any(|row| row.entries.iter().flatten().any(|e| e.mean.is_some()));
+        if self.metric != Metric::None && measured && self.columns.len() > 1 {
+            found.push(("chart.svg", self.over_evaluations()?));
+        }
+        if self.rows.iter().any(|row| row.entries.iter().flatten().any(|e| !e.estimate.is_empty())) {
+            found.push(("estimate.svg", self.estimates()?));
+        }
+        Ok(found)
+    }
+
+    /// The metric over network evaluations, with the 95 % interval over seeds.
+    fn over_evaluations(&self) -> Result<String> {
+        let points = |of: &dyn Fn(&Entry) -> Option<f64>| -> Vec<Vec<(f64, f64)>> {
+            let line = |row: &super::RowResult| {
+                row.entries.iter().flatten().filter_map(|e| Some((e.nfe as f64, of(e)?))).collect()
+            };
+            self.rows.iter().map(line).collect()
+        };
+        let means = points(&|e| e.mean);
+        let positive = means.iter().flatten().all(|p| p.1 > 0.0);
+        let log = positive && !self.metric.higher_is_better();
+        let chart = Chart {
+            title: self.title.clone(),
+            x_label: "network evaluations".into(),
+            y_label: self.metric.title().into(),
+            log,
+            series: self.rows.iter().zip(means).map(|(r, points)| Series { name: r.label.clone(), points }).collect(),
+        };
+        // Few seeds make wide intervals; a logarithmic axis has no place for their negative ends.
+        let least = |e: &Entry| if log { 0.1 * e.mean.unwrap_or(0.0) } else { f64::NEG_INFINITY };
+        let low = points(&|e| Some(e.spread?.interval[0].max(least(e))));
+        let high = points(&|e| Some(e.spread?.interval[1]));
+        chart.svg(&low.into_iter().zip(high).map(|(low, high)| Band { low, high }).collect::<Vec<_>>())
+    }
+
+    /// How the estimate of x_0 approaches the final one over t, for the largest column (Fig. 2).
+    fn estimates(&self) -> Result<String> {
+        let Some((_, last)) = self.columns.iter().enumerate().map(|(i, n)| (n, i)).max() else {
+            return Ok(String::new());
+        };
+        let line = |row: &super::RowResult| -> Option<Series> {
+            let entry = row.entries[last].as_ref()?;
+            let points = entry.estimate.iter().map(|p| (p[0], p[1])).collect();
+            Some(Series { name: row.label.clone(), points })
+        };
+        let chart = Chart {
+            title: format!(
+                "{}: estimate against the final image, {} {}",
+                self.title, self.columns[last], self.columns_are
+            ),
+            x_label: "t".into(),
+            y_label: "mean square of x̂_0(t) − x_0".into(),
+            log: false,
+            series: self.rows.iter().filter_map(line).collect(),
+        };
+        chart.svg(&[])
+    }
+}

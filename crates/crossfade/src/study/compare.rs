@@ -1,0 +1,286 @@
+//! Two checkpoints side by side: the same noise, the same sampler, the same judge.
+use super::page::{Page, Td};
+use super::plan::{Plan, rows};
+use super::results::Results;
+use super::run::{Event, Only, Options, run};
+use super::subject::{Subject, psnr};
+use super::table::number;
+use crate::checkpoint::{self, Checkpoint};
+use crate::config::{Axes, Evaluate, RunConfig, Study, StudyModel};
+use crate::cost::Cost;
+use crate::data::{contact_sheet, write_atomic};
+use crate::engine::Device;
+use crate::error::{Error, Result};
+use crate::generate::Shard;
+use serde::Serialize;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+/// Images that are compared pair by pair.
+const PAIRS: u64 = 64;
+/// Pairs that are shown.
+const SHOWN: usize = 12;
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Checkpoints or directories of runs.
+    pub checkpoints: [PathBuf; 2],
+    /// How images are made, for both.
+    pub sample: Axes,
+    /// How they are judged.
+    pub evaluate: Evaluate,
+    /// Directory for results and report.
+    pub out: PathBuf,
+    /// Where relative paths of images start.
+    pub data_root: Option<PathBuf>,
+    /// Inception's weights; those of the cache without it.
+    pub weights: Option<PathBuf>,
+    /// Images a network evaluation; changes the speed and nothing else.
+    pub batch: usize,
+}
+
+/// One of the two.
+#[derive(Clone, Debug, Serialize)]
+pub struct Side {
+    /// `A` or `B`.
+    pub name: &'static str,
+    /// The checkpoint.
+    pub path: PathBuf,
+    /// Training steps.
+    pub step: u64,
+    /// Checksum of its weights.
+    pub checksum: String,
+    /// Weights of the network.
+    pub parameters: u64,
+    /// Multiply-accumulates of one evaluation, where they can be counted.
+    pub macs_per_evaluation: Option<u64>,
+}
+
+/// An option in which the configurations differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The option.
+    pub key: String,
+    /// Its values; none where it is not set.
+    pub values: [Option<String>; 2],
+}
+
+/// Images of equal noise compared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Likeness {
+    /// The column: steps or evaluations.
+    pub column: usize,
+    /// Pairs of images.
+    pub images: u64,
+    /// Mean PSNR between the two images of a pair, in dB.
+    pub psnr: f64,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The two.
+    pub sides: [Side; 2],
+    /// What the metric says, with tests.
+    pub results: Results,
+    /// How alike images of the same noise are; empty if their sizes differ.
+    pub likeness: Vec<Likeness>,
+    /// Where the configurations differ.
+    pub differences: Vec<Difference>,
+}
+
+/// Compares two checkpoints; none if it was stopped before the end.
+pub fn compare(
+    request: &Request,
+    device: &Device,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Option<Comparison>> {
+    let [a, b] = request.checkpoints.clone().map(|path| {
+        let path = checkpoint::newest(&path)?;
+        let path = std::path::absolute(&path).map_err(Error::io(&path))?;
+        Checkpoint::open(&path)
+    });
+    let checkpoints = [a?, b?];
+    let model = |i: usize| StudyModel {
+        name: ["A", "B"][i].into(),
+        checkpoint: Some(checkpoints[i].path.clone()),
+        ..StudyModel::default()
+    };
+    let study = Study {
+        title: "A against B".into(),
+        model: vec![model(0), model(1)],
+        sample: request.sample.clone(),
+        evaluate: request.evaluate.clone(),
+        ..Study::default()
+    };
+    let mut plan = Plan::new(study, &PathBuf::new(), request.data_root.as_deref())?;
+    if let Some(root) = &request.data_root {
+        plan.base = plan.base.with_data_root(root);
+    }
+    let options = Options {
+        out: request.out.clone(),
+        models: None,
+        shard: Shard::ALL,
+        only: Only::Both,
+        weights: request.weights.clone(),
+        batch: request.batch,
+    };
+    let (outcome, results) = run(&plan, &options, device, stop, tell)?;
+    if outcome.stopped {
+        return Ok(None);
+    }
+    let (likeness, pictures) = likeness(&plan, &checkpoints, request, device)?;
+    let side = |i: usize| -> Side {
+        let Checkpoint { path, config, step, checksum, .. } = &checkpoints[i];
+        Side {
+            name: ["A", "B"][i],
+            path: path.clone(),
+            step: *step,
+            checksum: checksum.clone(),
+            parameters: config.sizes().parameters,
+            macs_per_evaluation: Cost::count(config).ok().and_then(|cost| cost.macs_per_evaluation),
+        }
+    };
+    let differences = differences(&checkpoints[0].config, &checkpoints[1].config)?;
+    let found = Comparison { sides: [side(0), side(1)], results, likeness, differences };
+    write_atomic(request.out.join("comparison.html"), found.page(&pictures).as_bytes())?;
+    Ok(Some(found))
+}
+
+/// A picture for the page: PNG, width, caption.
+type Picture = (Vec<u8>, usize, String);
+
+/// How alike the images of equal noise are, for each column with the first sampler.
+fn likeness(
+    plan: &Plan,
+    checkpoints: &[Checkpoint; 2],
+    request: &Request,
+    device: &Device,
+) -> Result<(Vec<Likeness>, Vec<Picture>)> {
+    let subjects = [Subject::open(&checkpoints[0], device)?, Subject::open(&checkpoints[1], device)?];
+    let rows = rows(&plan.study);
+    let count = PAIRS.min(request.sample.count);
+    let (mut found, mut pictures) = (vec![], vec![]);
+    for &column in plan.study.sample.columns() {
+        let mut made = vec![];
+        for (i, subject) in subjects.iter().enumerate() {
+            let Some(row) = rows.iter().find(|row| row.model == i) else { continue };
+            let sample = row.sampling(&plan.models[i].config, &plan.study, column)?;
+            made.push(subject.make(&sample, request.sample.seeds[0], [0, count], None)?.images);
+        }
+        let [a, b] = &made[..] else { continue };
+        if a[0].pixels.len() != b[0].pixels.len() {
+            continue;
+        }
+        let sum: f64 = a.iter().zip(b).map(|(a, b)| psnr(a, b)).sum();
+        found.push(Likeness { column, images: count, psnr: sum / count as f64 });
+        let shown: Vec<_> = [a, b].into_iter().flat_map(|list| list.iter().take(SHOWN).cloned()).collect();
+        let sheet = contact_sheet(&shown, shown.len() / 2, 1, 1);
+        pictures.push((sheet.encode_png(&[])?, sheet.width, format!("{column} {}", of(&plan.study))));
+    }
+    Ok((found, pictures))
+}
+
+fn of(study: &Study) -> &'static str {
+    if study.sample.evaluations.is_empty() { "steps" } else { "evaluations" }
+}
+
+/// The options in which two configurations differ.
+fn differences(a: &RunConfig, b: &RunConfig) -> Result<Vec<Difference>> {
+    let flat = |config: &RunConfig| -> Result<Vec<(String, String)>> {
+        let table: toml::Table = toml::from_str(&config.to_toml()?).map_err(|e| Error::Run(e.to_string()))?;
+        let mut list = vec![];
+        flatten(&toml::Value::Table(table), "", &mut list);
+        Ok(list)
+    };
+    let (a, b) = (flat(a)?, flat(b)?);
+    let value = |list: &[(String, String)], key: &str| list.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone());
+    let mut keys: Vec<&String> = a.iter().chain(&b).map(|(key, _)| key).collect();
+    keys.sort();
+    keys.dedup();
+    let differing =
+        keys.into_iter().map(|key| Difference { key: key.clone(), values: [value(&a, key), value(&b, key)] });
+    Ok(differing.filter(|d| d.values[0] != d.values[1]).collect())
+}
+
+fn flatten(value: &toml::Value, path: &str, list: &mut Vec<(String, String)>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                flatten(value, &path, list);
+            }
+        }
+        other => list.push((path.to_string(), other.to_string())),
+    }
+}
+
+impl Comparison {
+    fn page(&self, pictures: &[Picture]) -> String {
+        let mut page = Page::new("A against B");
+        let head = ["", "checkpoint", "steps", "parameters", "multiply-accumulates an evaluation", "weights"];
+        let side = |side: &Side| {
+            vec![
+                Td::new(side.name),
+                Td::fact(side.path.display().to_string()),
+                Td::new(side.step.to_string()),
+                Td::new(side.parameters.to_string()),
+                Td::new(side.macs_per_evaluation.map_or_else(|| "–".into(), |macs| macs.to_string())),
+                Td::new(&side.checksum),
+            ]
+        };
+        page.table(&head.map(String::from), self.sides.iter().map(side).collect());
+        page.heading("Measured");
+        self.results.table_of(&mut page);
+        page.note("Samplers, seeds, hashes and every value are in report.html beside this page.");
+        page.heading("The same noise");
+        for like in &self.likeness {
+            let (n, column, of) = (like.images, like.column, self.results.columns_are);
+            page.paragraph(&format!("{column} {of}: {} dB between {n} pairs of images", number(like.psnr)));
+        }
+        for (png, width, caption) in pictures {
+            page.picture(png, *width, (1000 / width).max(1), &format!("{caption}: A above, B below"));
+        }
+        page.heading("Configurations");
+        let cell = |value: &Option<String>| Td::fact(value.clone().unwrap_or("–".into()));
+        let rows = self.differences.iter().map(|d| vec![Td::new(&d.key), cell(&d.values[0]), cell(&d.values[1])]);
+        page.table(&["".into(), "A".into(), "B".into()], rows.collect());
+        page.finish()
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for side in &self.sides {
+            let Side { name, path, step, parameters, macs_per_evaluation, .. } = side;
+            let path = path.display();
+            write!(f, "{name}: {path}, {step} steps, {parameters} parameters")?;
+            match macs_per_evaluation {
+                Some(macs) => writeln!(f, ", {macs} MACs an evaluation")?,
+                None => writeln!(f)?,
+            }
+        }
+        writeln!(f, "\n{}", self.results.markdown())?;
+        for like in &self.likeness {
+            let (n, column, of) = (like.images, like.column, self.results.columns_are);
+            writeln!(f, "same noise, {column} {of}: {} dB PSNR between A and B over {n} images", number(like.psnr))?;
+        }
+        if self.likeness.is_empty() {
+            writeln!(f, "images of different sizes: not compared one by one")?;
+        }
+        let said = |value: &Option<String>| value.clone().unwrap_or("–".into());
+        writeln!(
+            f,
+            "\n{} options differ{}",
+            self.differences.len(),
+            if self.differences.is_empty() { "" } else { ":" }
+        )?;
+        for difference in &self.differences {
+            writeln!(f, "  {}: {} | {}", difference.key, said(&difference.values[0]), said(&difference.values[1]))?;
+        }
+        Ok(())
+    }
+}

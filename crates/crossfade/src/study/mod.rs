@@ -1,0 +1,37 @@
+//! Comparisons: models x samplers x steps x seeds from one file, measured cell by cell.
+//!
+//! A [`Plan`] is a study with the configurations of its models. [`run`] trains what is missing and measures every cell;
+//! a cell is one file, named by a hash of all that determines it, so that a killed study goes on where it was and shards
+//! [`merge`] exactly. [`Results`] are a function of those files alone: table, charts, tests, report.
+mod cell;
+mod chart;
+mod compare;
+mod judge;
+mod merge;
+mod page;
+mod plan;
+mod report;
+mod results;
+mod run;
+mod shard;
+mod subject;
+mod table;
+
+pub use cell::{Cell, CellResult, Identity, Record};
+pub use compare::{Comparison, Difference, Likeness, Request, Side, compare};
+pub use merge::merge;
+pub use plan::{Model, Plan, Row};
+pub use results::{Entry, ModelFacts, Results, RowResult, Versus};
+pub use run::{Event, Only, Options, Outcome, run};
+pub use shard::from_environment;
+
+use sha2::{Digest, Sha256};
+
+/// SHA-256 in hexadecimal.
+fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

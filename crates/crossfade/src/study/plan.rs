@@ -1,0 +1,168 @@
+//! A study made ready: its models' configurations, its rows and its columns.
+use crate::checkpoint::{self, Checkpoint};
+use crate::config::{RunConfig, SampleConfig, Study, StudyModel, slug};
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// One model of a study.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Its name in tables.
+    pub name: String,
+    /// Its name in files.
+    pub slug: String,
+    /// All that it is trained and sampled with.
+    pub config: RunConfig,
+    /// Its weights, if they are not trained by the study.
+    pub checkpoint: Option<PathBuf>,
+}
+
+/// One row of the table: a model and a way to sample it; what is not said is the model's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Number of the model.
+    pub model: usize,
+    /// The sampler.
+    pub sampler: Option<String>,
+    /// The grid of times.
+    pub grid: Option<String>,
+    /// How the heads are blended.
+    pub blend: Option<String>,
+    /// What tells it from the other rows.
+    pub label: String,
+}
+
+/// A study whose models and ways of sampling all make sense.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// As it was written.
+    pub study: Study,
+    /// The models, in its order.
+    pub models: Vec<Model>,
+    /// What the models start from; it names the images to compare with.
+    pub base: RunConfig,
+    /// The same with the held-out images of a task.
+    pub held_out: RunConfig,
+    /// Where relative paths of images start.
+    pub data_root: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Opens the study in `path` with the assignments `sets`; all problems of all models are reported at once.
+    pub fn open<S: AsRef<str>>(path: &Path, sets: &[S], data_root: Option<&Path>) -> Result<Self> {
+        let study = Study::load(path)?.with_overrides(sets)?;
+        Self::new(study, path.parent().unwrap_or(Path::new("")), data_root)
+    }
+
+    /// Opens a study whose relative paths start at `dir`.
+    pub fn new(study: Study, dir: &Path, data_root: Option<&Path>) -> Result<Self> {
+        let rooted = |config: RunConfig| match data_root {
+            Some(root) => config.with_data_root(root),
+            None => config,
+        };
+        let base = match study.base.as_os_str().is_empty() {
+            true => None,
+            false => Some(RunConfig::load(&dir.join(&study.base))?.with_overrides(&study.set)?),
+        };
+        let (mut models, mut problems) = (vec![], vec![]);
+        for written in &study.model {
+            match configured(written, base.as_ref(), dir) {
+                Ok(config) => models.push(Model {
+                    name: written.name.clone(),
+                    slug: slug(&written.name),
+                    // A checkpoint knows where its images were.
+                    config: if written.checkpoint.is_some() { config } else { rooted(config) },
+                    checkpoint: written.checkpoint.as_ref().map(|path| dir.join(path)),
+                }),
+                Err(error) => {
+                    problems.extend(error.to_string().lines().map(|l| format!("model {}: {l}", written.name)))
+                }
+            }
+        }
+        if problems.is_empty() {
+            for row in rows(&study) {
+                let sampled =
+                    study.sample.columns().iter().map(|&n| row.sampling(&models[row.model].config, &study, n));
+                if let Some(error) = sampled.filter_map(Result::err).next() {
+                    let named = |line| format!("model {}: {line}", models[row.model].name);
+                    problems.extend(error.to_string().lines().map(named));
+                }
+            }
+        }
+        if !problems.is_empty() {
+            return Err(Error::Config(problems));
+        }
+        let Some(first) = models.first() else { return Err(Error::request("a study needs a model")) };
+        let held_out = base.as_ref().unwrap_or(&first.config).clone().with_overrides(&study.evaluate.held_out)?;
+        let base = base.map_or_else(|| first.config.clone(), rooted);
+        let data_root = data_root.map(Path::to_path_buf);
+        Ok(Self { models, base, held_out: rooted(held_out), study, data_root })
+    }
+
+    /// The rows of the table.
+    pub fn rows(&self) -> Vec<Row> {
+        rows(&self.study)
+    }
+}
+
+/// The configuration of a model: the base with its assignments, or what its checkpoint says.
+fn configured(model: &StudyModel, base: Option<&RunConfig>, dir: &Path) -> Result<RunConfig> {
+    match (&model.checkpoint, base) {
+        (Some(path), _) => Checkpoint::open(&checkpoint::newest(&dir.join(path))?)?.config.with_overrides(&model.set),
+        (None, Some(base)) => base.clone().with_overrides(&model.set),
+        (None, None) => Err(Error::request("neither a base nor a checkpoint")),
+    }
+}
+
+/// The rows of a study, in its order.
+pub fn rows(study: &Study) -> Vec<Row> {
+    let choices = |own: &[String], all: &[String]| -> Vec<Option<String>> {
+        let list = if own.is_empty() { all } else { own };
+        if list.is_empty() { vec![None] } else { list.iter().cloned().map(Some).collect() }
+    };
+    let (axes, mut rows) = (&study.sample, vec![]);
+    for (model, written) in study.model.iter().enumerate() {
+        for sampler in choices(&written.samplers, &axes.samplers) {
+            for grid in choices(&written.grids, &axes.grids) {
+                for blend in choices(&written.blends, &axes.blends) {
+                    let (sampler, grid) = (sampler.clone(), grid.clone());
+                    rows.push(Row { model, sampler, grid, blend, label: String::new() });
+                }
+            }
+        }
+    }
+    let varies = |of: fn(&Row) -> &Option<String>| rows.iter().any(|row| of(row) != of(&rows[0]));
+    let shown = [varies(|r| &r.sampler), varies(|r| &r.grid), varies(|r| &r.blend)];
+    for row in &mut rows {
+        let parts = [&row.sampler, &row.grid, &row.blend];
+        let parts = parts.into_iter().zip(shown).filter(|(_, shown)| *shown).filter_map(|(part, _)| part.clone());
+        let name = study.model[row.model].name.clone();
+        row.label = std::iter::once(name).chain(parts).collect::<Vec<_>>().join(", ");
+    }
+    rows
+}
+
+impl Row {
+    /// How `config` is sampled in a column of the study: so many steps, or at most so many evaluations.
+    pub fn sampling(&self, config: &RunConfig, study: &Study, column: usize) -> Result<SampleConfig> {
+        let mut sets = vec![];
+        for (key, value) in [("sampler", &self.sampler), ("grid.kind", &self.grid), ("blend", &self.blend)] {
+            sets.extend(value.iter().map(|value| format!("sample.{key}={value}")));
+        }
+        let config = config.clone().with_overrides(&sets)?;
+        let law = config.law();
+        let sample = config.sample.resolved(&law)?;
+        let with = |steps: usize| SampleConfig { steps, ..sample.clone() };
+        if study.sample.evaluations.is_empty() {
+            with(column).times(&law)?;
+            return Ok(with(column));
+        }
+        let mut steps = (column / sample.sampler.evaluations_per_step()).max(1);
+        // An extra step at the end of the grid costs an evaluation too.
+        while steps > 1 && with(steps).evaluations(&law)? > column {
+            steps -= 1;
+        }
+        with(steps).times(&law)?;
+        Ok(with(steps))
+    }
+}

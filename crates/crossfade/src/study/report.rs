@@ -1,0 +1,160 @@
+//! The files of a study's results, and its report: one page that needs nothing else.
+use super::cell::{Identity, StudyDir};
+use super::page::{Page, Td};
+use super::results::Results;
+use super::table::{number, shown};
+use crate::config::Metric;
+use crate::data::{Image, write_atomic};
+use crate::error::{Error, Result};
+use crate::metrics::features::FEW;
+
+impl Results {
+    /// Writes table.md, results.csv, results.json, the charts and report.html.
+    pub(super) fn save(&self, dir: &StudyDir) -> Result<()> {
+        let json = serde_json::to_string_pretty(self).map_err(|e| Error::Run(e.to_string()))?;
+        let charts = self.charts()?;
+        let page = self.page(dir, &charts)?;
+        let mut files = vec![
+            ("table.md", self.markdown()),
+            ("results.csv", self.csv()),
+            ("results.json", json + "\n"),
+            ("report.html", page),
+        ];
+        files.extend(charts);
+        for (name, text) in files {
+            write_atomic(dir.0.join(name), text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The report.
+    fn page(&self, dir: &StudyDir, charts: &[(&'static str, String)]) -> Result<String> {
+        let mut page = Page::new(&self.title);
+        let (done, all) = self.progress();
+        if done < all {
+            page.paragraph(&format!("Unfinished: {done} of {all} measurements are done."));
+        }
+        self.table_of(&mut page);
+        if matches!(self.metric, Metric::Fid) && self.count < FEW {
+            let advice = "compare such numbers only with numbers of as many images";
+            page.note(&format!("Below {FEW} images FID is biased upwards; {advice}."));
+        }
+        for (_, chart) in charts {
+            page.svg(chart);
+        }
+        if !charts.is_empty() && self.seeds.len() > 1 && self.metric != Metric::None {
+            page.note("Bands: 95 % confidence interval of the mean over seeds (Student's t).");
+        }
+        self.tests_of(&mut page);
+        self.sheets_of(&mut page, dir)?;
+        self.settings_of(&mut page);
+        Ok(page.finish())
+    }
+
+    pub(super) fn table_of(&self, page: &mut Page) {
+        let columns = self.columns.iter().map(|n| format!("{n} {}", self.columns_are));
+        let head: Vec<String> = std::iter::once(String::new()).chain(columns).collect();
+        let rows = self.rows.iter().map(|row| {
+            let cells = row.entries.iter().map(|entry| match entry {
+                None => Td::new("–"),
+                Some(entry) => {
+                    let (text, marks) = shown(entry);
+                    Td::marked(text, entry.best && entry.mean.is_some(), marks)
+                }
+            });
+            std::iter::once(Td::new(&row.label)).chain(cells).collect()
+        });
+        page.table(&head, rows.collect());
+        page.note(&self.caption());
+    }
+
+    fn tests_of(&self, page: &mut Page) {
+        let mut rows = vec![];
+        for row in &self.rows {
+            for entry in row.entries.iter().flatten() {
+                let versus = match &entry.versus {
+                    Some(versus) => format!("{} ({})", p_value(versus.p), versus.row),
+                    None => "–".into(),
+                };
+                let interval = entry
+                    .spread
+                    .as_ref()
+                    .map_or("–".into(), |s| format!("{} to {}", number(s.interval[0]), number(s.interval[1])));
+                let values: Vec<String> = entry.first_values().iter().map(|&v| number(v)).collect();
+                rows.push(vec![
+                    Td::new(&row.label),
+                    Td::new(entry.sample.sampler.name()),
+                    Td::new(entry.sample.steps.to_string()),
+                    Td::new(entry.nfe.to_string()),
+                    Td::new(values.join("  ")),
+                    Td::new(interval),
+                    Td::new(versus),
+                    Td::new(format!("{:.1} s", entry.seconds)),
+                ]);
+            }
+        }
+        page.heading("Every measurement");
+        let head = ["", "sampler", "steps", "evaluations", "by seed", "95 % interval", "p (Welch, against)", "time"];
+        page.table(&head.map(String::from), rows);
+        page.note("Time: making and judging the images of one seed.");
+    }
+
+    fn sheets_of(&self, page: &mut Page, dir: &StudyDir) -> Result<()> {
+        page.heading("Images");
+        page.note(&format!("The first images of seed {}, from the same noise in every sheet.", self.seeds[0]));
+        for row in &self.rows {
+            for (entry, column) in row.entries.iter().zip(&self.columns) {
+                let Some(entry) = entry else { continue };
+                let path = dir.sheet(&entry.sheet);
+                let png = match std::fs::read(&path) {
+                    Ok(png) => png,
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+                    Err(e) => return Err(Error::io(&path)(e)),
+                };
+                let width = Image::decode(&png, &path)?.width;
+                let caption = format!("{}, {column} {}", row.label, self.columns_are);
+                page.picture(&png, width, (540 / width).max(1), &caption);
+            }
+        }
+        Ok(())
+    }
+
+    fn settings_of(&self, page: &mut Page) {
+        page.heading("How it was made");
+        let mut facts = vec![
+            ("program".to_string(), format!("crossfade {}", self.version)),
+            ("images a measurement".into(), self.count.to_string()),
+            ("seeds".into(), self.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            ("weights".into(), "moving average".into()),
+            ("reference".into(), self.record.reference.clone()),
+        ];
+        facts.extend(self.facts.iter().cloned());
+        page.table(&[], facts.into_iter().map(|(key, fact)| vec![Td::new(key), Td::fact(fact)]).collect());
+        page.heading("Models");
+        let head = ["", "parameters", "steps", "training", "weights", "checkpoint sha256", "configuration sha256"];
+        let known = || self.identities.iter().flatten();
+        let row = |identity: &Identity| {
+            vec![
+                Td::new(&identity.name),
+                Td::new(identity.parameters.to_string()),
+                Td::new(identity.step.to_string()),
+                Td::new(identity.seconds.map_or("–".into(), |s| format!("{:.1} min", s / 60.0))),
+                Td::new(&identity.checksum),
+                Td::fact(&identity.checkpoint),
+                Td::fact(&identity.fingerprint),
+            ]
+        };
+        page.table(&head.map(String::from), known().map(row).collect());
+        for identity in known() {
+            page.folded(&format!("configuration of {}", identity.name), &identity.config);
+        }
+        // A study that was written can be read back, so it can be written again.
+        if let Ok(study) = toml::to_string(&self.record.study) {
+            page.folded("the study", &study);
+        }
+    }
+}
+
+fn p_value(p: f64) -> String {
+    if p < 1e-3 { format!("{p:.0e}") } else { format!("{p:.3}") }
+}

@@ -1,0 +1,216 @@
+//! What a study found: a function of its directory alone.
+use super::cell::{CellResult, Identity, Record, StudyDir, cells, read};
+use super::plan::rows;
+use super::run::result;
+use crate::config::{Metric, SampleConfig};
+use crate::error::{Error, Result};
+use crate::metrics::statistics::{Summary, Welch};
+use serde::Serialize;
+
+/// A study's results. What may differ between two runs of the same study, such as times, is not written.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    /// What the study is called.
+    pub title: String,
+    /// The metric.
+    pub metric: Metric,
+    /// What the columns count: `steps` or `evaluations`.
+    pub columns_are: &'static str,
+    /// The columns.
+    pub columns: Vec<usize>,
+    /// Images a measurement.
+    pub count: u64,
+    /// The seeds of its noise.
+    pub seeds: Vec<u64>,
+    /// The rows.
+    pub rows: Vec<RowResult>,
+    /// What the others are tested against: the best row of each column, or the best of this model.
+    pub against: Option<String>,
+    /// What values depend on beside the images.
+    pub facts: Vec<(String, String)>,
+    /// The models that are ready.
+    pub models: Vec<ModelFacts>,
+    /// Of this program.
+    pub version: String,
+    #[serde(skip)]
+    pub(super) record: Record,
+    #[serde(skip)]
+    pub(super) identities: Vec<Option<Identity>>,
+}
+
+/// What is known of a model.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelFacts {
+    /// Its name.
+    pub name: String,
+    /// SHA-256 of what its weights depend on.
+    pub fingerprint: String,
+    /// Checksum of its weights.
+    pub checksum: String,
+    /// Training steps.
+    pub step: u64,
+    /// Weights of the network.
+    pub parameters: u64,
+}
+
+/// One row of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowResult {
+    /// What tells it from the others.
+    pub label: String,
+    /// The model.
+    pub model: String,
+    /// One entry a column; none as long as the model is not trained.
+    pub entries: Vec<Option<Entry>>,
+}
+
+/// One place of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    /// How images were made.
+    pub sample: SampleConfig,
+    /// Network evaluations an image.
+    pub nfe: usize,
+    /// The seeds that have a result.
+    pub seeds: Vec<u64>,
+    /// The metric's values for each of them.
+    pub values: Vec<Vec<(String, f64)>>,
+    /// Mean of the first value.
+    pub mean: Option<f64>,
+    /// Its standard deviation over seeds, and the 95 % interval of the mean.
+    pub spread: Option<Summary>,
+    /// Whether it is the best of its column.
+    pub best: bool,
+    /// How it compares with what it is tested against.
+    pub versus: Option<Versus>,
+    /// (t, mean square of the estimate of x_0 at t minus the final x_0), over all seeds.
+    pub estimate: Vec<[f64; 2]>,
+    #[serde(skip)]
+    pub(super) sheet: String,
+    #[serde(skip)]
+    pub(super) seconds: f64,
+}
+
+/// Welch's test against the reference of a column.
+#[derive(Clone, Debug, Serialize)]
+pub struct Versus {
+    /// The row.
+    pub row: String,
+    /// Probability of such a difference if there is none.
+    pub p: f64,
+    /// `**` below 0.01, `*` below 0.05.
+    pub marks: &'static str,
+}
+
+impl Entry {
+    /// The metric's first value for each seed.
+    pub fn first_values(&self) -> Vec<f64> {
+        self.values.iter().filter_map(|values| values.first().map(|(_, value)| *value)).collect()
+    }
+}
+
+impl Results {
+    /// Cells with a result, and cells of the study.
+    pub fn progress(&self) -> (usize, usize) {
+        let entries = self.rows.iter().flat_map(|row| row.entries.iter().flatten());
+        (entries.map(|e| e.seeds.len()).sum(), self.rows.len() * self.columns.len() * self.seeds.len())
+    }
+}
+
+/// Collects the results of a directory.
+pub fn collate(dir: &StudyDir) -> Result<Results> {
+    let none = || Error::file(dir.record(), "no study here; `crossfade sweep STUDY.toml --out DIR` makes one");
+    let record: Record = read(&dir.record())?.ok_or_else(none)?;
+    let study = &record.study;
+    let known = (0..study.model.len()).map(|number| dir.known(study, number));
+    let identities: Vec<Option<Identity>> = known.collect::<Result<_>>()?;
+    let mut found = vec![];
+    for (number, row) in rows(study).iter().enumerate() {
+        let mut entries = vec![];
+        for &column in study.sample.columns() {
+            entries.push(match &identities[row.model] {
+                None => None,
+                Some(identity) => entry(dir, &cells(&record, number, row, column, identity)?)?,
+            });
+        }
+        found.push(RowResult { label: row.label.clone(), model: study.model[row.model].name.clone(), entries });
+    }
+    judge(&mut found, study.evaluate.metric, study.evaluate.against.as_deref());
+    let facts = |identity: &Identity| {
+        let Identity { name, fingerprint, checksum, step, parameters, .. } = identity.clone();
+        ModelFacts { name, fingerprint, checksum, step, parameters }
+    };
+    Ok(Results {
+        title: study.title.clone(),
+        metric: study.evaluate.metric,
+        columns_are: if study.sample.evaluations.is_empty() { "steps" } else { "evaluations" },
+        columns: study.sample.columns().to_vec(),
+        count: study.sample.count,
+        seeds: study.sample.seeds.clone(),
+        rows: found,
+        against: study.evaluate.against.clone(),
+        facts: record.facts.clone(),
+        models: identities.iter().flatten().map(facts).collect(),
+        version: record.version.clone(),
+        record,
+        identities,
+    })
+}
+
+/// One place of the table, from the cells of its seeds; none if none has a result.
+fn entry(dir: &StudyDir, cells: &[super::Cell]) -> Result<Option<Entry>> {
+    let mut found: Vec<(u64, CellResult)> = vec![];
+    for cell in cells {
+        found.extend(result(dir, &cell.key)?.map(|result| (cell.seed, result)));
+    }
+    let (Some(first), Some(cell)) = (found.first(), cells.first()) else { return Ok(None) };
+    let mut estimate = first.1.estimate.clone();
+    for (i, point) in estimate.iter_mut().enumerate() {
+        let all = found.iter().filter_map(|(_, result)| result.estimate.get(i));
+        point[1] = all.map(|p| p[1]).sum::<f64>() / found.len() as f64;
+    }
+    let nfe = first.1.nfe;
+    let mut entry = Entry {
+        sample: cell.sample.clone(),
+        nfe,
+        seeds: found.iter().map(|(seed, _)| *seed).collect(),
+        seconds: found.iter().map(|(_, result)| result.seconds).sum::<f64>() / found.len() as f64,
+        values: found.into_iter().map(|(_, result)| result.values).collect(),
+        mean: None,
+        spread: None,
+        best: false,
+        versus: None,
+        estimate,
+        sheet: cell.key.clone(),
+    };
+    let values = entry.first_values();
+    entry.mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+    entry.spread = Summary::of(&values).ok();
+    Ok(Some(entry))
+}
+
+/// Finds the best of each column and tests the others.
+fn judge(rows: &mut [RowResult], metric: Metric, against: Option<&str>) {
+    for column in 0..rows.first().map_or(0, |row| row.entries.len()) {
+        let mean = |row: &RowResult| row.entries[column].as_ref().and_then(|e| e.mean);
+        let better = |a: f64, b: f64| if metric.higher_is_better() { b.total_cmp(&a) } else { a.total_cmp(&b) };
+        let best = |rows: &[RowResult], among: &dyn Fn(&RowResult) -> bool| {
+            let all = rows.iter().enumerate().filter(|(_, row)| among(row));
+            let all = all.filter_map(|(i, row)| Some((i, mean(row)?)));
+            all.min_by(|a, b| better(a.1, b.1)).map(|(i, _)| i)
+        };
+        let first = best(rows, &|_| true);
+        let reference = best(rows, &|row| against.is_none_or(|name| row.model == name));
+        let theirs = reference.and_then(|i| Some((i, rows[i].label.clone(), rows[i].entries[column].clone()?)));
+        for (i, row) in rows.iter_mut().enumerate() {
+            let Some(entry) = &mut row.entries[column] else { continue };
+            entry.best = first == Some(i);
+            if let Some((reference, label, other)) = &theirs
+                && *reference != i
+                && let Ok(test) = Welch::test(&entry.first_values(), &other.first_values())
+            {
+                entry.versus = Some(Versus { row: label.clone(), p: test.p, marks: test.marks() });
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Results as text: Markdown and CSV.
+use super::results::{Entry, Results};
+use crate::config::Metric;
+use std::fmt::Write;
+
+/// A value with as many digits as it deserves.
+pub fn number(value: f64) -> String {
+    beside(value, value)
+}
+
+/// A value with as many digits as one that it stands beside.
+fn beside(value: f64, other: f64) -> String {
+    match other.abs() {
+        v if v >= 100.0 => format!("{value:.1}"),
+        v if v >= 1.0 => format!("{value:.2}"),
+        v if v >= 0.01 || v == 0.0 => format!("{value:.4}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
+/// An entry as `mean ± deviation` without emphasis, and its marks.
+pub fn shown(entry: &Entry) -> (String, &'static str) {
+    let marks = entry.versus.as_ref().map_or("", |versus| versus.marks);
+    let text = match (entry.mean, &entry.spread) {
+        (Some(mean), Some(spread)) => format!("{} ± {}", number(mean), beside(spread.std, mean)),
+        (Some(mean), None) => number(mean),
+        (None, _) => "done".into(),
+    };
+    (text, marks)
+}
+
+impl Results {
+    /// What the numbers of the table are.
+    pub fn caption(&self) -> String {
+        let n = self.seeds.len();
+        let metric = self.metric.title();
+        if self.metric == Metric::None {
+            return format!("Nothing was measured. Columns: {}.", self.columns_are);
+        }
+        let better = if self.metric.higher_is_better() { "higher" } else { "lower" };
+        let (s, spread) = if n == 1 { ("", "") } else { ("s", " ± standard deviation") };
+        let mut text = format!("{metric} ({better} is better), mean{spread} over {n} seed{s} of {} images", self.count);
+        let _ = write!(text, ". Columns: {}. Bold: the best of a column.", self.columns_are);
+        if n > 1 {
+            let other = match &self.against {
+                None => "the best of the column".to_string(),
+                Some(name) => format!("the best row of {name}"),
+            };
+            let _ = write!(text, " ** p < 0.01, * p < 0.05 in Welch's t-test against {other}.");
+        }
+        text
+    }
+
+    /// The table with its caption.
+    pub fn markdown(&self) -> String {
+        let cell = |entry: &Option<Entry>| match entry {
+            None => "–".to_string(),
+            Some(entry) => {
+                let (text, marks) = shown(entry);
+                let text = if entry.best && entry.mean.is_some() { format!("**{text}**") } else { text };
+                format!("{text}{}{}", if marks.is_empty() { "" } else { " " }, marks.replace('*', "\\*"))
+            }
+        };
+        let head = self.columns.iter().map(ToString::to_string).collect();
+        let mut lines = vec![[vec![String::new()], head].concat()];
+        let label = |text: &str| text.replace('|', "\\|");
+        lines.extend(self.rows.iter().map(|row| {
+            let cells = row.entries.iter().map(cell).collect();
+            [vec![label(&row.label)], cells].concat()
+        }));
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..=self.columns.len()).map(width).collect();
+        let mut text = format!("# {}\n\n", self.title);
+        for (i, line) in lines.iter().enumerate() {
+            for (cell, width) in line.iter().zip(&widths) {
+                let _ = write!(text, "| {cell:width$} ");
+            }
+            text.push_str("|\n");
+            if i == 0 {
+                widths.iter().for_each(|width| {
+                    let _ = write!(text, "|{}", "-".repeat(width + 2));
+                });
+                text.push_str("|\n");
+            }
+        }
+        let (done, all) = self.progress();
+        if done < all {
+            let _ = write!(text, "\n{done} of {all} measurements are done.");
+        }
+        let caption = self.caption().replace('*', "\\*");
+        let _ = writeln!(text, "\n{caption}");
+        for (key, fact) in &self.facts {
+            let _ = write!(text, "\n- {key}: {fact}");
+        }
+        text.push('\n');
+        text
+    }
+
+    /// One line a measurement.
+    pub fn csv(&self) -> String {
+        let mut text = String::from("row,model,sampler,grid,blend,steps,evaluations,seed,images,value,number\n");
+        for row in &self.rows {
+            for entry in row.entries.iter().flatten() {
+                let sample = &entry.sample;
+                let same = [
+                    quoted(&row.label),
+                    quoted(&row.model),
+                    sample.sampler.name().to_string(),
+                    sample.grid.kind.name().to_string(),
+                    sample.blend.name().to_string(),
+                    sample.steps.to_string(),
+                    entry.nfe.to_string(),
+                ];
+                for (seed, values) in entry.seeds.iter().zip(&entry.values) {
+                    for (name, value) in values {
+                        let _ = writeln!(text, "{},{seed},{},{},{value}", same.join(","), self.count, quoted(name));
+                    }
+                }
+            }
+        }
+        text
+    }
+}
+
+/// A field of a CSV file (RFC 4180).
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
+}

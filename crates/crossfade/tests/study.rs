@@ -1,0 +1,232 @@
+//! Studies: killed and resumed, shared and merged, in any batch they give the same files; two checkpoints compared.
+#![allow(clippy::unwrap_used)]
+use crossfade::Error;
+use crossfade::checkpoint;
+use crossfade::config::{Axes, Evaluate, Metric, Study};
+use crossfade::engine::Device;
+use crossfade::generate::Shard;
+use crossfade::study::{Event, Only, Options, Outcome, Plan, Request, compare, merge, run};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const BASE: &str = r#"
+seed = 4
+[network]
+resolution = 8
+width = 32
+mult = [1, 1]
+blocks = 1
+attention = []
+[data]
+kind = "procedural"
+len = 64
+[optim]
+lr = 1e-3
+warmup = 2
+ema_after = 3
+ema_every = 1
+[train]
+steps = 6
+batch = 4
+checkpoint_every = 2
+loader_threads = 1
+"#;
+
+const STUDY: &str = r#"
+title = "A <b>study</b> & more"
+base = "base.toml"
+[[model]]
+name = "Adm"
+samplers = ["alg2", "ab2"]
+[[model]]
+name = "Flow, Heun"
+set = ["baseline.kind=flow"]
+samplers = ["heun"]
+[sample]
+evaluations = [1, 5]
+seeds = [0, 1]
+count = 40
+[evaluate]
+metric = "pixel-frechet"
+against = "Adm"
+estimate = true
+"#;
+
+/// The files that must not depend on how a study was run.
+const FILES: [&str; 5] = ["results.json", "table.md", "results.csv", "chart.svg", "estimate.svg"];
+
+fn plan(dir: &Path) -> Plan {
+    std::fs::write(dir.join("base.toml"), BASE).unwrap();
+    std::fs::write(dir.join("study.toml"), STUDY).unwrap();
+    Plan::open::<&str>(&dir.join("study.toml"), &[], None).unwrap()
+}
+
+fn options(out: PathBuf) -> Options {
+    Options { out, models: None, shard: Shard::ALL, only: Only::Both, weights: None, batch: 16 }
+}
+
+/// Runs until it is done or until `patience` events were told; also says how many of them were steps of training.
+fn go(plan: &Plan, options: &Options, patience: usize) -> (Outcome, usize) {
+    let (stop, mut events, mut steps) = (AtomicBool::new(false), 0, 0);
+    let (outcome, _) = run(plan, options, &Device::flex(), &stop, &mut |event| {
+        events += 1;
+        steps += usize::from(matches!(event, Event::Training { .. }));
+        stop.store(events >= patience, Ordering::Relaxed);
+    })
+    .unwrap();
+    (outcome, steps)
+}
+
+fn files(dir: &Path) -> Vec<Vec<u8>> {
+    FILES.iter().map(|name| std::fs::read(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))).collect()
+}
+
+#[track_caller]
+fn assert_same(a: &Path, b: &Path) {
+    for (name, (a, b)) in FILES.iter().zip(files(a).into_iter().zip(files(b))) {
+        assert!(a == b, "{name}:\n{}\n{}", String::from_utf8_lossy(&a), String::from_utf8_lossy(&b));
+    }
+}
+
+#[test]
+fn a_study_is_the_same_killed_shared_or_in_other_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let plan = plan(dir.path());
+    let (outcome, steps) = go(&plan, &options(at("whole")), usize::MAX);
+    assert_eq!((outcome.measured, outcome.done, outcome.cells, outcome.stopped, steps), (12, 12, 12, false, 12));
+    let (again, steps) = go(&plan, &options(at("whole")), usize::MAX);
+    assert_eq!((again.measured, steps), (0, 0), "a finished study does nothing");
+
+    // Stopped in training, between cells and within them, and in batches that do not divide the count.
+    let mut rounds = 0;
+    let stopped = Options { batch: 7, ..options(at("stopped")) };
+    while go(&plan, &stopped, 9).0.stopped {
+        rounds += 1;
+        assert!(rounds < 100, "no progress");
+    }
+    assert!(rounds > 4);
+    assert_same(&at("whole"), &at("stopped"));
+
+    let shard = |name: &str, index: u64, only: Only| Options {
+        shard: Shard { index, count: 2 },
+        only,
+        models: (only == Only::Sample).then(|| at("whole/models")),
+        ..options(at(name))
+    };
+    for (only, parts, whole) in [(Only::Both, ["a", "b"], "ab"), (Only::Sample, ["c", "d"], "cd")] {
+        let measured: Vec<_> =
+            (0..2).map(|i| go(&plan, &shard(parts[i as usize], i, only), usize::MAX).0.measured).collect();
+        assert_eq!(measured, if only == Only::Both { [8, 4] } else { [6, 6] });
+        let merged = merge(&parts.map(at), &at(whole)).unwrap();
+        assert_eq!(merged.progress(), (12, 12));
+        assert_same(&at("whole"), &at(whole));
+    }
+    let other = merge(&[at("a"), dir.path().to_path_buf()], &at("none")).unwrap_err();
+    assert!(other.to_string().contains("study.json"), "{other}");
+    check_report(&at("whole"));
+}
+
+/// One page with all in it, nothing from elsewhere, no text as markup.
+fn check_report(dir: &Path) {
+    let html = std::fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(html.contains("A &lt;b&gt;study&lt;/b&gt; &amp; more") && !html.contains("<b>study"));
+    assert!(!html.contains("<script") && !html.contains("src=\"http") && !html.contains("href="));
+    assert_eq!(html.matches("data:image/png;base64,").count(), 6, "a sheet a row and column");
+    assert_eq!(html.matches("<svg").count(), 2);
+    for fact in ["reference sha256", "pixel-frechet", "baseline", "Flow, Heun", "95 % confidence"] {
+        assert!(html.contains(fact), "{fact}");
+    }
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("results.json")).unwrap()).unwrap();
+    let entry = &json["rows"][2]["entries"][1];
+    assert_eq!(entry["sample"]["steps"], 2, "Heun: two evaluations a step but the last");
+    assert_eq!(entry["nfe"], 3);
+    assert_eq!(entry["estimate"].as_array().unwrap().len(), 2);
+    let csv = std::fs::read_to_string(dir.join("results.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 13);
+    assert!(csv.contains("\"Flow, Heun, heun\""), "{csv}");
+}
+
+#[test]
+fn a_study_is_read_strictly_and_all_problems_are_told() {
+    let text = r#"
+title = "x"
+bas = "base.toml"
+[[model]]
+name = "a"
+set = "x"
+[[model]]
+name = "A"
+sampler = ["ab2"]
+[sample]
+steps = [1, 1]
+evaluations = [2]
+[evaluate]
+metric = "fod"
+"#;
+    let Err(Error::Config(problems)) = Study::parse(text, "s.toml") else { panic!("accepted") };
+    let all = problems.join("\n");
+    for part in [
+        "s.toml:3: bas: unknown key; did you mean `base`?",
+        "s.toml:6: model.0.set: ",
+        "s.toml:9: model.1.sampler: unknown key; did you mean `samplers`?",
+        "s.toml:8: model.1.name: another model",
+        "s.toml:11: sample.steps: ",
+        "s.toml:14: evaluate.metric: unknown value `fod`",
+    ] {
+        assert!(all.contains(part), "{part}\nin\n{all}");
+    }
+    // What a model's configuration or a sampler has against it is told before anything is trained.
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("base.toml"), BASE).unwrap();
+    let bad = STUDY.replace("baseline.kind=flow", "baseline.kind=flaw").replace("\"ab2\"", "\"ab3\"");
+    std::fs::write(dir.path().join("study.toml"), bad).unwrap();
+    let error = Plan::open::<&str>(&dir.path().join("study.toml"), &[], None).unwrap_err().to_string();
+    assert!(error.contains("model Flow, Heun") && error.contains("flaw"), "{error}");
+}
+
+/// Every study that comes with the program makes sense.
+#[test]
+fn the_studies_open() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    let mut count = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        if text.contains("[[model]]") {
+            Plan::open(&path, &["sample.count=100"], None).unwrap_or_else(|e| panic!("{}:\n{e}", path.display()));
+            count += 1;
+        }
+    }
+    assert!(count >= 8, "{count} studies");
+}
+
+#[test]
+fn two_checkpoints_are_compared_from_the_same_noise() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    go(&plan(dir.path()), &Options { only: Only::Train, ..options(at("study")) }, usize::MAX);
+    let request = |b: &str| Request {
+        checkpoints: [at("study/models/adm"), at(b)],
+        sample: Axes { steps: vec![2, 4], seeds: vec![0, 1], count: 24, ..Axes::default() },
+        evaluate: Evaluate { metric: Metric::PixelFrechet, ..Evaluate::default() },
+        out: at(&format!("against {}", b.replace('/', " "))),
+        data_root: None,
+        weights: None,
+        batch: 16,
+    };
+    let compared =
+        |request: &Request| compare(request, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap().unwrap();
+    let same = compared(&request("study/models/adm"));
+    assert!(same.likeness.iter().all(|l| l.psnr == 100.0) && same.differences.is_empty());
+    let other = request("study/models/flow-heun");
+    let found = compared(&other);
+    assert!(found.likeness.iter().all(|l| l.psnr < 60.0) && found.likeness.len() == 2);
+    let [a, b] = &found.sides;
+    assert!(a.checksum != b.checksum && a.step == 6 && a.parameters > 1000 && a.macs_per_evaluation > Some(1000));
+    let kind = found.differences.iter().find(|d| d.key == "baseline.kind").unwrap();
+    assert_eq!(kind.values, [None, Some("\"flow\"".to_string())]);
+    assert!(found.to_string().contains("baseline.kind: – | \"flow\""));
+    assert!(std::fs::read_to_string(other.out.join("comparison.html")).unwrap().contains("A above, B below"));
+    assert!(checkpoint::newest(&at("study/models/adm")).is_ok());
+}
