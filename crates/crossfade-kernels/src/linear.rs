@@ -14,6 +14,9 @@ pub struct LinearShape {
     pub cout: usize,
 }
 
+/// The inputs of a layer are a multiple of this.
+pub const WIDTH: usize = TILE;
+
 impl LinearShape {
     /// Whether [`backward`] can compute it: whole vectors come in.
     pub fn fits(&self) -> bool {

@@ -23,7 +23,8 @@ fn noise(count: usize, side: usize) -> Tensor<4> {
 #[test]
 fn a_network_evaluation_does_not_depend_on_its_batch() {
     let wide = UNetConfig { width: 64, blocks: 1, ..UNetConfig::default() };
-    for (config, count) in [(preset("tiny").unwrap(), 64), (wide, 7)] {
+    let narrow = UNetConfig { width: 12, ..preset("tiny").unwrap() };
+    for (config, count) in [(preset("tiny").unwrap(), 64), (wide, 7), (narrow, 9)] {
         let net = net(&config);
         let side = config.resolution;
         let x = noise(count, side);

@@ -139,9 +139,12 @@ fn check_report(dir: &Path) {
     }
     let json: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("results.json")).unwrap()).unwrap();
     let entry = &json["rows"][2]["entries"][1];
-    assert_eq!(entry["sample"]["steps"], 2, "Heun: two evaluations a step but the last");
-    assert_eq!(entry["nfe"], 3);
-    assert_eq!(entry["estimate"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        entry["sample"]["steps"], 3,
+        "Heun: two evaluations a step, but one in the first of a flow and the last"
+    );
+    assert_eq!(entry["nfe"], 4);
+    assert!(!entry["estimate"].as_array().unwrap().is_empty());
     let csv = std::fs::read_to_string(dir.join("results.csv")).unwrap();
     assert_eq!(csv.lines().count(), 13);
     assert!(csv.contains("\"Flow, Heun, heun\""), "{csv}");
@@ -183,6 +186,54 @@ metric = "fod"
     std::fs::write(dir.path().join("study.toml"), bad).unwrap();
     let error = Plan::open::<&str>(&dir.path().join("study.toml"), &[], None).unwrap_err().to_string();
     assert!(error.contains("model Flow, Heun") && error.contains("flaw"), "{error}");
+}
+
+/// A task is measured on held-out images, and more training images change nothing about them.
+#[test]
+fn a_task_is_measured_on_held_out_images() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = BASE.split("[network]").next().unwrap().to_string()
+        + r#"
+[task]
+kind = "super-resolution"
+scale = 2
+size = 16
+low = "enlarged"
+[condition]
+width = 8
+mult = [1, 2]
+encoder = { kind = "unet", width = 8, stride = 1 }
+condition_windows = [[2, 2], [1, 1]]
+feature_windows = [[2, 2], [1, 1]]
+[data]"# + BASE.split("[data]").nth(1).unwrap();
+    std::fs::write(dir.path().join("base.toml"), base).unwrap();
+    let study = r#"
+title = "task"
+base = "base.toml"
+[[model]]
+name = "adm"
+[sample]
+samplers = ["first-order"]
+steps = [1, 2]
+seeds = [0, 1]
+count = 3
+[evaluate]
+metric = "psnr"
+held_out = ["data.seed=9", "data.len=4"]
+"#;
+    let path = dir.path().join("study.toml");
+    std::fs::write(&path, study).unwrap();
+    let plan = Plan::open::<&str>(&path, &[], None).unwrap();
+    let (outcome, _) = go(&plan, &options(dir.path().join("out")), usize::MAX);
+    assert_eq!((outcome.measured, outcome.cells), (4, 4));
+    let table = std::fs::read_to_string(dir.path().join("out/table.md")).unwrap();
+    assert!(table.contains("PSNR, dB (higher is better)"), "{table}");
+    let few = Plan::open(&path, &["sample.count=5"], None).unwrap();
+    let stop = AtomicBool::new(false);
+    let error = run(&few, &options(dir.path().join("few")), &Device::flex(), &stop, &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("4 held-out images"), "{error}");
+    let wrong = Plan::open(&path, &["evaluate.metric=pixel-frechet", "evaluate.held_out=[]"], None).unwrap_err();
+    assert!(wrong.to_string().contains("model adm: the metric psnr"), "{wrong}");
 }
 
 /// Every study that comes with the program makes sense.

@@ -122,10 +122,8 @@ pub fn self_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
     Tensor::from_dispatch(Dispatch::self_attention(qkv.into_dispatch(), heads))
 }
 
-/// Whether [`linear`] can compute a layer of `cin` inputs.
-pub fn linear_fits(cin: usize) -> bool {
-    LinearShape { n: 1, cin, cout: 1 }.fits()
-}
+/// [`linear`] computes layers of a multiple of this many inputs.
+pub const LINEAR_WIDTH: usize = linear::WIDTH;
 
 /// # Shapes
 /// `x` `[B, in]`, `weight` `[out, in]`, `bias` `[out]` to `[B, out]`.

@@ -119,6 +119,10 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
     let chosen = |law: &Law| processes::samplers(law).into_iter().filter(|s| config.samplers.contains(s)).count();
     let others: usize = config.processes.iter().map(chosen).sum();
     let all = config.attenuations.len() * own.len() * config.grids.len() + others;
+    if all == 0 {
+        let advice = "none of these samplers fits what is compared; choose others, or --processes all";
+        return Err(Error::request(advice));
+    }
     let mut curves = vec![];
     for &attenuation in &config.attenuations {
         let process = config.process(attenuation);

@@ -202,10 +202,26 @@ pub fn group_norm_silu(
 /// # Shapes
 /// `x` `[B, in]`, `weight` `[out, in]`, `bias` `[out]` to `[B, out]`.
 pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    if is_fast(&x) && ops::linear_fits(x.dims()[1]) {
-        return ops::linear(x, weight, bias);
+    if is_fast(&x) {
+        return ops::linear(whole_vectors(x), whole_vectors(weight), bias);
     }
     composed::linear(x, weight, bias)
+}
+
+/// With zeros up to the width that the kernel computes with: the engine's own product would sum a sample in an order that
+/// depends on its batch.
+///
+/// # Shapes
+/// `[n, in]` to `[n, in']`, in' a multiple of [`ops::LINEAR_WIDTH`].
+fn whole_vectors(x: Tensor<2>) -> Tensor<2> {
+    let [rows, columns] = x.dims();
+    match columns.next_multiple_of(ops::LINEAR_WIDTH) - columns {
+        0 => x,
+        missing => {
+            let zeros = Tensor::zeros([rows, missing], &x.device().without_autodiff());
+            Tensor::cat(vec![x, zeros], 1)
+        }
+    }
 }
 
 /// The channels of `a`, then those of `b`.

@@ -7,6 +7,7 @@ mod cell;
 mod chart;
 mod compare;
 mod judge;
+mod measure;
 mod merge;
 mod page;
 mod plan;

@@ -1,6 +1,6 @@
 //! A study made ready: its models' configurations, its rows and its columns.
 use crate::checkpoint::{self, Checkpoint};
-use crate::config::{RunConfig, SampleConfig, Study, StudyModel, slug};
+use crate::config::{Metric, RunConfig, SampleConfig, Study, StudyModel, slug};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -77,6 +77,13 @@ impl Plan {
                 Err(error) => {
                     problems.extend(error.to_string().lines().map(|l| format!("model {}: {l}", written.name)))
                 }
+            }
+        }
+        for model in &models {
+            let told = model.config.condition.is_some();
+            if told != (study.evaluate.metric == Metric::Psnr) {
+                let problem = "the metric psnr is for tasks with a condition, all others for generation";
+                problems.push(format!("model {}: {problem}", model.name));
             }
         }
         if problems.is_empty() {
@@ -157,8 +164,11 @@ impl Row {
             with(column).times(&law)?;
             return Ok(with(column));
         }
+        // The last step, and for some the first, takes fewer evaluations; an extra one at the end of the grid takes more.
         let mut steps = (column / sample.sampler.evaluations_per_step()).max(1);
-        // An extra step at the end of the grid costs an evaluation too.
+        while steps < column && with(steps + 1).evaluations(&law).is_ok_and(|n| n <= column) {
+            steps += 1;
+        }
         while steps > 1 && with(steps).evaluations(&law)? > column {
             steps -= 1;
         }

@@ -2,22 +2,15 @@
 use super::cell::{Cell, CellResult, Identity, Record, StudyDir, cells, read, write};
 use super::judge::{Basis, Judge};
 use super::plan::{Model, Plan, rows};
-use super::subject::{Curve, Subject, Told, psnr};
+use super::subject::Subject;
 use super::{Results, results};
 use crate::checkpoint::{self, Checkpoint};
-use crate::data::{Image, contact_sheet, write_atomic};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::generate::Shard;
 use crate::train::{RunDir, StepReport, seconds_of, train};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
-
-/// Images on the sheet of a cell.
-const SHEET: usize = 24;
-/// Its columns.
-const SHEET_COLUMNS: usize = 8;
 
 /// Which part of the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,23 +122,23 @@ pub fn run(
 }
 
 /// All that the parts of a run share.
-struct Work<'a> {
-    plan: &'a Plan,
-    options: &'a Options,
-    device: &'a Device,
+pub(super) struct Work<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) options: &'a Options,
+    pub(super) device: &'a Device,
     stop: &'a AtomicBool,
-    dir: StudyDir,
+    pub(super) dir: StudyDir,
     record: Record,
-    basis: Basis,
-    judge: Option<Judge>,
+    pub(super) basis: Basis,
+    pub(super) judge: Option<Judge>,
     /// Network evaluations done and to do in this run.
-    done: std::cell::Cell<u64>,
-    all: u64,
+    pub(super) done: std::cell::Cell<u64>,
+    pub(super) all: u64,
     measured: usize,
 }
 
 impl Work<'_> {
-    fn stopped(&self) -> bool {
+    pub(super) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
@@ -182,7 +175,7 @@ impl Work<'_> {
     }
 
     /// Network evaluations of a cell's images.
-    fn cost(&self, number: usize, cell: &Cell) -> Result<u64> {
+    pub(super) fn cost(&self, number: usize, cell: &Cell) -> Result<u64> {
         let evaluations = cell.sample.evaluations(&self.plan.models[number].config.law())?;
         Ok(self.plan.study.sample.count * evaluations as u64)
     }
@@ -215,15 +208,16 @@ impl Work<'_> {
     fn ready(&self, number: usize, tell: &mut dyn FnMut(Event)) -> Result<bool> {
         let model = &self.plan.models[number];
         let home = self.home(model);
-        let trained = |path: PathBuf| -> Result<Option<Checkpoint>> {
-            let checkpoint = Checkpoint::open(&path)?;
-            let same = model.checkpoint.is_some() || checkpoint.config.fingerprint()? == model.config.fingerprint()?;
-            let whole = model.checkpoint.is_some() || checkpoint.step >= model.config.train.steps;
-            Ok(Some(checkpoint).filter(|_| same && whole))
-        };
-        let found = match model.checkpoint.is_some() || RunDir(home.clone()).checkpoints().is_dir() {
-            true => checkpoint::newest(&home).and_then(trained)?,
-            false => None,
+        let found = match &model.checkpoint {
+            Some(path) => Some(Checkpoint::open(&checkpoint::newest(path)?)?),
+            None => {
+                // A damaged checkpoint is for the training to pass over.
+                let last = checkpoint::list(&RunDir(home.clone()).checkpoints())?.pop();
+                last.and_then(|(_, path)| Checkpoint::open(&path).ok()).filter(|found| {
+                    let same = found.config.fingerprint().ok() == model.config.fingerprint().ok();
+                    same && found.step >= model.config.train.steps
+                })
+            }
         };
         let checkpoint = match found {
             Some(checkpoint) => checkpoint,
@@ -280,111 +274,6 @@ impl Work<'_> {
             self.measured += 1;
         }
         Ok(())
-    }
-
-    /// One cell; none if the run was stopped before its end.
-    fn measure(
-        &self,
-        cell: &Cell,
-        checkpoint: &Checkpoint,
-        subject: Option<&Subject>,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<Option<CellResult>> {
-        let began = Instant::now();
-        let found = match (subject, self.basis.held_out()) {
-            (Some(subject), _) => self.images(cell, subject, tell)?,
-            (None, Some(set)) => {
-                let told = Told::open(checkpoint, &cell.sample, cell.seed, set, self.device)?;
-                self.outputs(cell, &told, tell)?
-            }
-            (None, None) => None,
-        };
-        let Some((mut result, shown)) = found else { return Ok(None) };
-        if cell.seed == self.plan.study.sample.seeds[0] {
-            let sheet = contact_sheet(&shown, SHEET_COLUMNS, 1, 1);
-            write_atomic(self.dir.sheet(&cell.key), &sheet.encode_png(&[])?)?;
-        }
-        result.seconds = began.elapsed().as_secs_f64();
-        Ok(Some(result))
-    }
-
-    /// The images of a cell, judged; also the first of them.
-    fn images(
-        &self,
-        cell: &Cell,
-        subject: &Subject,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<Option<(CellResult, Vec<Image>)>> {
-        let Some(judge) = &self.judge else { return Ok(None) };
-        let (mut gathered, mut curve) = (judge.gather(), Curve::default());
-        let (mut nfe, mut shown) = (0, vec![]);
-        let whole = self.batches(cell, tell, &mut |part| {
-            let watched = Some(&mut curve).filter(|_| self.plan.study.evaluate.estimate);
-            let made = subject.make(&cell.sample, cell.seed, part, watched)?;
-            nfe = made.nfe;
-            shown.extend(made.images.iter().take(SHEET.saturating_sub(shown.len())).cloned());
-            judge.add(&mut gathered, made.images)
-        })?;
-        if !whole {
-            return Ok(None);
-        }
-        let (key, count) = (cell.key.clone(), self.plan.study.sample.count);
-        let (values, estimate) = (judge.values(gathered)?, curve.points());
-        Ok(Some((CellResult { key, count, nfe, values, estimate, seconds: 0.0 }, shown)))
-    }
-
-    /// The outputs of a task, compared with what was wanted; also the first of them.
-    fn outputs(
-        &self,
-        cell: &Cell,
-        told: &Told,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<Option<(CellResult, Vec<Image>)>> {
-        let (mut shown, mut decibels) = (vec![], 0.0);
-        let whole = self.batches(cell, tell, &mut |[from, to]| {
-            for k in from..to {
-                let [made, wanted] = told.pair(k)?;
-                decibels += psnr(&made, &wanted);
-                if shown.len() < SHEET {
-                    shown.push(made);
-                }
-            }
-            Ok(())
-        })?;
-        if !whole {
-            return Ok(None);
-        }
-        let (key, count) = (cell.key.clone(), self.plan.study.sample.count);
-        let values = vec![("psnr".to_string(), decibels / count as f64)];
-        let nfe = told.evaluations()?;
-        Ok(Some((CellResult { key, count, nfe, values, estimate: vec![], seconds: 0.0 }, shown)))
-    }
-
-    /// Does `work` for all images of a cell in portions `[from, to]`, and tells how far it is; false if it was stopped.
-    fn batches(
-        &self,
-        cell: &Cell,
-        tell: &mut dyn FnMut(Event),
-        work: &mut dyn FnMut([u64; 2]) -> Result<()>,
-    ) -> Result<bool> {
-        let row = &rows(&self.plan.study)[cell.row];
-        let (cost, count) = (self.cost(row.model, cell)?, self.plan.study.sample.count);
-        let mut say = |done: u64| {
-            self.done.set(self.done.get() + done);
-            let (done, all) = (self.done.get(), self.all);
-            tell(Event::Sampling { row: &row.label, column: cell.column, seed: cell.seed, done, all });
-        };
-        let batch = self.options.batch.max(1);
-        say(0);
-        for from in (0..count).step_by(batch) {
-            if self.stopped() {
-                return Ok(false);
-            }
-            let to = (from + batch as u64).min(count);
-            work([from, to])?;
-            say(cost * (to - from) / count);
-        }
-        Ok(true)
     }
 }
 

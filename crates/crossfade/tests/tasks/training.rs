@@ -7,7 +7,6 @@ use crossfade::data::{DataConfig, Filter};
 use crossfade::engine::Device;
 use crossfade::generate::Maker;
 use crossfade::loss::AutoencoderLoss;
-use crossfade::math::path::Ddpm;
 use crossfade::nn::condition::EncoderConfig;
 use crossfade::nn::{AutoencoderConfig, CondUNetConfig};
 use crossfade::task::masks::{HoleBox, Mask};
@@ -119,8 +118,10 @@ fn every_task_trains_resumes_and_works() {
 }
 
 #[test]
-fn learning_a_task_lowers_its_loss_also_with_ddpm_and_a_frozen_encoder() {
-    for (ddpm, frozen) in [(false, false), (true, false), (false, true)] {
+fn learning_a_task_lowers_its_loss_also_with_baselines_and_a_frozen_encoder() {
+    let baselines = Baseline::all().into_iter().filter(|b| ["ddpm-x0", "edm", "cld"].contains(&b.name()));
+    let baselines = baselines.map(|b| (Some(b), false));
+    for (baseline, frozen) in [(None, false), (None, true)].into_iter().chain(baselines) {
         let task =
             TaskConfig::SuperResolution(SuperResolution { scale: 2, size: 16, low: LowAs::Enlarged, residual: 0.0 });
         let mut config = tiny(task, DataConfig::Procedural { seed: 1, len: 4 });
@@ -130,19 +131,18 @@ fn learning_a_task_lowers_its_loss_also_with_ddpm_and_a_frozen_encoder() {
         config.train.sample_every = 0;
         config.optim.lr = 5e-3;
         config.optim.weight_decay = 0.1;
-        if ddpm {
-            config.baseline = Some(Baseline::Ddpm(Ddpm::default()));
-        }
+        config.baseline = baseline;
         config.condition.as_mut().unwrap().freeze_encoder = frozen;
         let dir = tempfile::tempdir().unwrap();
         let losses = fit(&config, dir.path(), false, 0);
         let mean = |l: &[f64]| l.iter().sum::<f64>() / l.len() as f64;
         let (early, late) = (mean(&losses[..8]), mean(&losses[32..]));
-        assert!(late < 0.85 * early, "ddpm {ddpm}, frozen {frozen}: {early} to {late}");
+        assert!(late < 0.85 * early, "{baseline:?}, frozen {frozen}: {early} to {late}");
         let checkpoint = newest(dir.path());
         assert_eq!(RunConfig::parse(&checkpoint.config.to_toml().unwrap(), "x").unwrap(), config);
         let maker = maker(&checkpoint, "super-resolution", 0).unwrap();
-        assert_eq!(maker.evaluations().unwrap(), 2);
+        let heun = matches!(baseline, Some(Baseline::Edm(_)));
+        assert_eq!(maker.evaluations().unwrap(), if heun { 3 } else { 2 });
         let out = dir.path().join("o.png");
         apply(&checkpoint.config.task, &maker, &Options::default(), &to_picture(&picture(20, 9)), None, &out);
         let encoder = |checkpoint: &Checkpoint| {
