@@ -164,6 +164,6 @@ mod tests {
         let html = page.finish();
         assert!(!html.contains("<script"), "{html}");
         assert!(!html.contains("http"), "nothing comes from elsewhere");
-        assert_eq!(html.matches("&lt;script&gt;alert(&#39;&amp;&quot;&#39;)&lt;/script&gt;").count(), 13);
+        assert_eq!(html.matches("&lt;script&gt;alert(&#39;&amp;&quot;&#39;)&lt;/script&gt;").count(), 14);
     }
 }
