@@ -1,5 +1,6 @@
 //! The optimiser's step and the moving average of the weights, each in one pass over memory.
 use crate::CHUNK;
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// The numbers of one AdamW step.
@@ -80,7 +81,7 @@ pub fn adamw_step(param: &mut [f32], m: &mut [f32], v: &mut [f32], grad: &[f32],
         .zip(m.par_chunks_mut(CHUNK))
         .zip(v.par_chunks_mut(CHUNK))
         .zip(grad.par_chunks(CHUNK))
-        .for_each(|(((param, m), v), grad)| coefficients.update(param, m, v, grad));
+        .share(|(((param, m), v), grad)| coefficients.update(param, m, v, grad));
 }
 
 /// ema ← decay·ema + (1 − decay)·param; an exact copy when `decay` is 0.
@@ -99,7 +100,7 @@ pub fn ema_update(ema: &mut [f32], param: &[f32], decay: f64) {
     if ema.len() <= CHUNK {
         return update((ema, param));
     }
-    ema.par_chunks_mut(CHUNK).zip(param.par_chunks(CHUNK)).for_each(update);
+    ema.par_chunks_mut(CHUNK).zip(param.par_chunks(CHUNK)).share(update);
 }
 
 #[cfg(test)]

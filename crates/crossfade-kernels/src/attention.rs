@@ -5,6 +5,7 @@
 use crate::lanes::{Kernel, Level, MAX_LANES, Simd};
 use crate::pool::Workspace;
 use crate::product::{Matrix, TILE, product};
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// Sizes of an attention.
@@ -57,7 +58,7 @@ fn forward_at(level: Level, qkv: &[f32], shape: AttentionShape, out: &mut [f32],
         return;
     }
     let heads = out.par_chunks_mut(d * positions).zip(qkv.par_chunks(3 * d * positions));
-    heads.zip(log_sums.par_chunks_mut(positions)).for_each(|((out, qkv), log_sums)| {
+    heads.zip(log_sums.par_chunks_mut(positions)).share(|((out, qkv), log_sums)| {
         let room = &mut *Workspace::take((2 * d + positions) * TILE);
         level.run(Forward { qkv, shape, out, log_sums, room });
     });
@@ -168,7 +169,7 @@ fn backward_at(
     }
     let heads = dqkv.par_chunks_mut(3 * d * n).zip(qkv.par_chunks(3 * d * n)).zip(out.par_chunks(d * n));
     let heads = heads.zip(dout.par_chunks(d * n)).zip(log_sums.par_chunks(n));
-    heads.for_each(|((((dqkv, qkv), out), dout), log_sums)| {
+    heads.share(|((((dqkv, qkv), out), dout), log_sums)| {
         let room = &mut *Workspace::take(Backward::room(&shape));
         level.run(Backward { qkv, out, dout, log_sums, shape, dqkv, room });
     });

@@ -1,6 +1,7 @@
 //! Batch normalisation: every channel by its mean and variance over all samples and positions.
 use crate::lanes::{Kernel, Level, Simd, map, map2};
 use crate::norm::{sum, sums_of};
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// Mean and (biased) variance of every channel.
@@ -9,7 +10,9 @@ use rayon::prelude::*;
 /// `x` `[n, c, positions]` to `[c]`.
 pub fn moments(x: &[f32], c: usize, positions: usize) -> Vec<[f32; 2]> {
     let level = Level::best();
-    (0..c).into_par_iter().map(|channel| level.run(Moments { x, c, positions, channel })).collect()
+    let mut moments = vec![[0.0; 2]; c];
+    moments.par_iter_mut().enumerate().share(|(channel, to)| *to = level.run(Moments { x, c, positions, channel }));
+    moments
 }
 
 /// The planes of one channel in all samples.
@@ -69,7 +72,7 @@ pub fn apply(x: &[f32], affine: &[[f32; 2]], positions: usize, out: &mut [f32]) 
     assert!(x.len() == out.len() && x.len().is_multiple_of((affine.len() * positions).max(1)));
     let level = Level::best();
     let planes = out.par_chunks_mut(positions).zip(x.par_chunks(positions)).enumerate();
-    planes.for_each(|(i, (out, x))| level.run(Apply { x, affine: affine[i % affine.len()], out }));
+    planes.share(|(i, (out, x))| level.run(Apply { x, affine: affine[i % affine.len()], out }));
 }
 
 struct Apply<'a> {
@@ -110,17 +113,17 @@ pub fn backward(
     assert!(x.len() == dy.len() && x.len() == dx.len() && stats.len() == c && dgamma.len() == c && dbeta.len() == c);
     let (level, count) = (Level::best(), (x.len() / c) as f64);
     // dx = a·dy + b·x + e: coefficients of every channel.
-    let coefficients: Vec<[f32; 3]> = (dgamma.par_iter_mut().zip(dbeta).zip(stats).enumerate())
-        .map(|(channel, ((dgamma, dbeta), &[mean, rstd]))| {
-            let [total, along] = level.run(Sums { x, dy, c, positions, channel, mean });
-            let (rstd, gamma) = (f64::from(rstd), f64::from(gamma[channel]));
-            (*dbeta, *dgamma) = (total as f32, (along * rstd) as f32);
-            let slope = -gamma * rstd.powi(3) * along / count;
-            [gamma * rstd, slope, -gamma * rstd * total / count - slope * f64::from(mean)].map(|v| v as f32)
-        })
-        .collect();
+    let mut coefficients = vec![[0.0; 3]; c];
+    let channels = coefficients.par_iter_mut().zip(dgamma).zip(dbeta).zip(stats).enumerate();
+    channels.share(|(channel, (((to, dgamma), dbeta), &[mean, rstd]))| {
+        let [total, along] = level.run(Sums { x, dy, c, positions, channel, mean });
+        let (rstd, gamma) = (f64::from(rstd), f64::from(gamma[channel]));
+        (*dbeta, *dgamma) = (total as f32, (along * rstd) as f32);
+        let slope = -gamma * rstd.powi(3) * along / count;
+        *to = [gamma * rstd, slope, -gamma * rstd * total / count - slope * f64::from(mean)].map(|v| v as f32);
+    });
     let planes = dx.par_chunks_mut(positions).zip(x.par_chunks(positions)).zip(dy.par_chunks(positions));
-    planes.enumerate().for_each(|(i, ((dx, x), dy))| level.run(Backward { x, dy, factors: coefficients[i % c], dx }));
+    planes.enumerate().share(|(i, ((dx, x), dy))| level.run(Backward { x, dy, factors: coefficients[i % c], dx }));
 }
 
 struct Sums<'a> {

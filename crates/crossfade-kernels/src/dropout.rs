@@ -1,6 +1,7 @@
 //! Dropout whose mask is a counter's hash: nothing is stored, the backward pass makes it again.
 use crate::CHUNK;
 use crate::lanes::{Kernel, Level, Simd};
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// out = x·mask: 0 where the 16 bits of an element are below `threshold`, 2^16/(2^16 − threshold) elsewhere. Four
@@ -13,8 +14,8 @@ pub fn dropout(x: &[f32], starts: &[u64], threshold: u16, out: &mut [f32]) {
     let (level, size) = (Level::best(), x.len() / starts.len());
     let kept = (65536.0 / f64::from(65536 - u32::from(threshold))) as f32;
     let samples = out.par_chunks_mut(size.max(1)).zip(x.par_chunks(size.max(1))).zip(starts);
-    samples.for_each(|((out, x), &start)| {
-        out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).enumerate().for_each(|(i, (out, x))| {
+    samples.share(|((out, x), &start)| {
+        out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).enumerate().share(|(i, (out, x))| {
             level.run(Drop { x, start: start.wrapping_add((i * CHUNK / 4) as u64), threshold, kept, out });
         });
     });

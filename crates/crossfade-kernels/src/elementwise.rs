@@ -1,6 +1,7 @@
 //! Functions of single elements: SiLU both ways, and sums.
 use crate::CHUNK;
 use crate::lanes::{Kernel, Level, Simd, map, map2, update};
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// out = x·σ(x).
@@ -10,7 +11,7 @@ use rayon::prelude::*;
 pub fn silu(x: &[f32], out: &mut [f32]) {
     assert_eq!(x.len(), out.len());
     let level = Level::best();
-    out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(out, x)| level.run(Silu { x, out }));
+    out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).share(|(out, x)| level.run(Silu { x, out }));
 }
 
 /// dx = dy·σ(x)(1 + x(1 − σ(x))).
@@ -21,7 +22,7 @@ pub fn silu_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
     assert!(x.len() == dx.len() && dy.len() == dx.len());
     let level = Level::best();
     let parts = dx.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).zip(dy.par_chunks(CHUNK));
-    parts.for_each(|((dx, x), dy)| level.run(SiluBackward { x, dy, dx }));
+    parts.share(|((dx, x), dy)| level.run(SiluBackward { x, dy, dx }));
 }
 
 /// sum ← sum + x.
@@ -31,7 +32,7 @@ pub fn silu_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
 pub fn add_to(sum: &mut [f32], x: &[f32]) {
     assert_eq!(x.len(), sum.len());
     let level = Level::best();
-    sum.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(sum, x)| level.run(AddTo { sum, x }));
+    sum.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).share(|(sum, x)| level.run(AddTo { sum, x }));
 }
 
 /// out = a + b.
@@ -42,7 +43,7 @@ pub fn add(a: &[f32], b: &[f32], out: &mut [f32]) {
     assert!(a.len() == out.len() && b.len() == out.len());
     let level = Level::best();
     let parts = out.par_chunks_mut(CHUNK).zip(a.par_chunks(CHUNK)).zip(b.par_chunks(CHUNK));
-    parts.for_each(|((out, a), b)| level.run(Add { a, b, out }));
+    parts.share(|((out, a), b)| level.run(Add { a, b, out }));
 }
 
 struct Silu<'a> {

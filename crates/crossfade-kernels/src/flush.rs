@@ -4,8 +4,7 @@
 /// until the thread ends (flush-to-zero and denormals-are-zero of MXCSR). Other threads, and threads started later by a
 /// pool, keep their own setting. Does nothing on other architectures than x86_64.
 ///
-/// Set it on every thread that computes, or on none: the calling thread and, through `start_handler`, each worker of
-/// the rayon pool. Otherwise a result could depend on the thread that computed it, and with it on the thread count.
+/// Set it on every thread that calls kernels, or on none; threads that help with a kernel follow the caller. Otherwise a result could depend on the thread that computed it, and with it on the thread count.
 ///
 /// # Safety
 /// Rust assumes the default floating-point environment, so the compiler may still evaluate an operation on subnormal
@@ -27,6 +26,44 @@ pub unsafe fn flush_subnormals() {
             std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mxcsr, options(nostack, preserves_flags));
         }
     }
+}
+
+/// How a thread treats subnormal numbers, for handing on to a thread that helps it.
+#[derive(Clone, Copy)]
+pub(crate) struct Mode {
+    #[cfg(target_arch = "x86_64")]
+    mxcsr: u32,
+}
+
+impl Mode {
+    /// That of the current thread.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn current() -> Self {
+        let mut mxcsr = 0u32;
+        // SAFETY: writes the four bytes of `mxcsr`; every x86_64 processor has the instruction.
+        unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags)) };
+        Self { mxcsr }
+    }
+
+    /// Makes the current thread's the same.
+    ///
+    /// # Safety
+    /// As for [`flush_subnormals`]; and the mode comes from a thread of this program.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) unsafe fn set(self) {
+        // SAFETY: reads the four bytes, which another thread had in its register; the caller answers for the rest.
+        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const self.mxcsr, options(nostack, preserves_flags)) };
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(crate) fn current() -> Self {
+        Self {}
+    }
+
+    /// # Safety
+    /// None needed here.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(crate) unsafe fn set(self) {}
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

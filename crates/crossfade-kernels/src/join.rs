@@ -1,4 +1,5 @@
 //! Channels of two tensors side by side.
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// out = [a, b] along the channels.
@@ -9,7 +10,7 @@ pub fn join(a: &[f32], b: &[f32], sizes: [usize; 2], out: &mut [f32]) {
     let [left, right] = sizes;
     assert!(left > 0 && right > 0 && a.len() / left == b.len() / right && out.len() == a.len() + b.len());
     let samples = out.par_chunks_exact_mut(left + right).zip(a.par_chunks_exact(left)).zip(b.par_chunks_exact(right));
-    samples.for_each(|((out, a), b)| {
+    samples.share(|((out, a), b)| {
         out[..left].copy_from_slice(a);
         out[left..].copy_from_slice(b);
     });
@@ -23,7 +24,7 @@ pub fn part(x: &[f32], sizes: [usize; 2], a: &mut [f32], b: &mut [f32]) {
     let [left, right] = sizes;
     assert!(left > 0 && right > 0 && a.len() / left == b.len() / right && x.len() == a.len() + b.len());
     let samples = x.par_chunks_exact(left + right).zip(a.par_chunks_exact_mut(left)).zip(b.par_chunks_exact_mut(right));
-    samples.for_each(|((x, a), b)| {
+    samples.share(|((x, a), b)| {
         a.copy_from_slice(&x[..left]);
         b.copy_from_slice(&x[left..]);
     });

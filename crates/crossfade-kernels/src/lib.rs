@@ -1,7 +1,7 @@
 //! The loops that carry the weight of training: slices in, slices out, no tensor engine.
 //!
 //! Every function gives the same bits for any number of threads: work is cut into chunks of a fixed size, and what the
-//! chunks yield is combined in order. Threads are those of the current rayon pool.
+//! chunks yield is combined in order. There are as many threads as the current rayon pool has.
 
 pub mod adamw;
 pub mod attention;
@@ -24,6 +24,7 @@ mod product;
 pub mod reduce;
 pub mod resample;
 mod simd;
+mod team;
 #[cfg(test)]
 mod testing;
 

@@ -1,6 +1,7 @@
 //! Dense layers y = x Wᵀ + b for small batches.
 use crate::lanes::{Kernel, Level, Simd};
 use crate::product::{Matrix, TILE, product};
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// Sizes of a dense layer.
@@ -39,7 +40,7 @@ fn forward_at(level: Level, x: &[f32], weight: &[f32], bias: Option<&[f32]>, sha
     let LinearShape { n, cin, cout } = shape;
     assert!(shape.fits() && x.len() == n * cin && weight.len() == cout * cin && out.len() == n * cout);
     assert!(bias.is_none_or(|bias| bias.len() == cout));
-    out.par_chunks_mut(SAMPLES * cout).zip(x.par_chunks(SAMPLES * cin)).for_each(|(out, x)| {
+    out.par_chunks_mut(SAMPLES * cout).zip(x.par_chunks(SAMPLES * cin)).share(|(out, x)| {
         level.run(Forward { x, weight, bias, shape, out });
     });
 }
@@ -95,12 +96,12 @@ fn backward_at(level: Level, x: &[f32], weight: &[f32], dy: &[f32], shape: Linea
     let [dx, dweight, dbias] = grads;
     assert!(shape.fits() && x.len() == n * cin && weight.len() == cout * cin && dy.len() == n * cout);
     assert!(dx.len() == x.len() && dweight.len() == weight.len() && dbias.len() == cout);
-    dx.par_chunks_mut(SAMPLES * cin).zip(dy.par_chunks(SAMPLES * cout)).for_each(|(dx, dy)| {
+    dx.par_chunks_mut(SAMPLES * cin).zip(dy.par_chunks(SAMPLES * cout)).share(|(dx, dy)| {
         let a = Matrix { data: dy, row: cout, step: 1 };
         level.run(Product { size: [dx.len() / cin, cout], a, b: weight, c: dx, columns: cin });
     });
     const ROWS: usize = 64;
-    dweight.par_chunks_mut(ROWS * cin).enumerate().for_each(|(i, dweight)| {
+    dweight.par_chunks_mut(ROWS * cin).enumerate().share(|(i, dweight)| {
         let a = Matrix { data: &dy[i * ROWS..], row: 1, step: cout };
         level.run(Product { size: [dweight.len() / cin, n], a, b: x, c: dweight, columns: cin });
     });

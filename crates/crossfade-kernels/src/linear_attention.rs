@@ -5,6 +5,7 @@
 use crate::lanes::{Kernel, Level, Simd, map, map2, update};
 use crate::pool::Workspace;
 use crate::product::{Matrix, TILE, product};
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// Sizes of a linear attention.
@@ -65,7 +66,7 @@ fn forward_at(level: Level, qkv: &[f32], shape: LinearAttentionShape, out: &mut 
         return;
     }
     let heads = out.par_chunks_mut(shape.head()).zip(kept.par_chunks_mut(shape.kept())).enumerate();
-    heads.for_each(|(i, (out, kept))| {
+    heads.share(|(i, (out, kept))| {
         let [q, k, v] = parts(qkv, &shape, i);
         let room = &mut *Workspace::take(2 * shape.d * TILE + TILE * shape.padded());
         level.run(Forward { q, k, v, shape, out, kept, room });
@@ -209,11 +210,11 @@ fn backward_at(level: Level, qkv: &[f32], dout: &[f32], kept: &[f32], shape: Lin
         return;
     }
     let (head, part) = (shape.head(), shape.heads * shape.head());
-    dqkv.par_chunks_mut(3 * part).enumerate().for_each(|(sample, dqkv)| {
+    dqkv.par_chunks_mut(3 * part).enumerate().share(|(sample, dqkv)| {
         let (dq, rest) = dqkv.split_at_mut(part);
         let (dk, dv) = rest.split_at_mut(part);
         let heads = dq.par_chunks_mut(head).zip(dk.par_chunks_mut(head)).zip(dv.par_chunks_mut(head));
-        heads.enumerate().for_each(|(i, ((dq, dk), dv))| {
+        heads.enumerate().share(|(i, ((dq, dk), dv))| {
             let i = sample * shape.heads + i;
             let [q, k, v] = parts(qkv, &shape, i);
             let (dout, kept) = (&dout[i * head..][..head], &kept[i * shape.kept()..][..shape.kept()]);

@@ -2,6 +2,7 @@
 use crate::CHUNK;
 use crate::lanes::{Kernel, Level, Simd, map, map2, update};
 use crate::pool::Workspace;
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// Sizes of a normalised tensor `[n, c, hw]` whose channels form `groups` groups.
@@ -96,7 +97,7 @@ fn forward_at(
     }
     let (share, size) = (shape.share(), shape.share() * shape.group());
     let parts = out.par_chunks_mut(size).zip(x.par_chunks(size)).zip(stats.par_chunks_mut(share));
-    parts.enumerate().for_each(|(i, ((out, x), stats))| {
+    parts.enumerate().share(|(i, ((out, x), stats))| {
         level.run(Forward { x, tail, epsilon, shape, out, stats, first: i * share });
     });
 }
@@ -246,7 +247,7 @@ fn backward_at(
     let sums = &mut *Workspace::take(2 * n * c);
     let parts = grads.x.par_chunks_mut(size).zip(x.par_chunks(size)).zip(dy.par_chunks(size));
     let parts = parts.zip(stats.par_chunks(share)).zip(sums.par_chunks_mut(2 * channels));
-    parts.enumerate().for_each(|(i, ((((dx, x), dy), stats), sums))| {
+    parts.enumerate().share(|(i, ((((dx, x), dy), stats), sums))| {
         level.run(Backward { x, dy, tail, stats, shape, dx, sums, first: i * share });
     });
     let mut modulation = grads.scale_shift;

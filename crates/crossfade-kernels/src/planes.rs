@@ -1,6 +1,7 @@
 //! Linear maps of the rows and columns of planes: interpolation, pooling, and their gradients.
 use crate::CHUNK;
 use crate::pool::Workspace;
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// A sparse matrix that maps a line to another.
@@ -90,7 +91,7 @@ pub fn map(x: &[f32], rows: &LineMap, columns: &LineMap, out: &mut [f32]) {
     let first_rows = rows.to() * columns.from <= rows.from * columns.to();
     let middle = if first_rows { rows.to() * columns.from } else { rows.from * columns.to() };
     let share = (CHUNK / from.max(to)).max(1);
-    out.par_chunks_mut(share * to).zip(x.par_chunks(share * from)).for_each(|(out, x)| {
+    out.par_chunks_mut(share * to).zip(x.par_chunks(share * from)).share(|(out, x)| {
         let room = &mut *Workspace::take(middle);
         for (out, x) in out.chunks_exact_mut(to).zip(x.chunks_exact(from)) {
             if first_rows {

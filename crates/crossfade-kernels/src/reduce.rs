@@ -1,6 +1,8 @@
 //! Sums and tests over whole arrays.
 use crate::CHUNK;
+use crate::team::Share;
 use rayon::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Independent accumulators, so that the additions of one chunk need not wait for each other.
 const LANES: usize = 8;
@@ -11,7 +13,8 @@ pub fn sum_sq(x: &[f32]) -> f64 {
         return chunk_sum_sq(x);
     }
     // Collected first and added in order: a parallel sum would depend on how the work was split.
-    let partial: Vec<f64> = x.par_chunks(CHUNK).map(chunk_sum_sq).collect();
+    let mut partial = vec![0.0; x.len().div_ceil(CHUNK)];
+    partial.par_iter_mut().zip(x.par_chunks(CHUNK)).share(|(sum, x)| *sum = chunk_sum_sq(x));
     partial.iter().sum()
 }
 
@@ -29,7 +32,13 @@ fn chunk_sum_sq(x: &[f32]) -> f64 {
 pub fn all_finite(x: &[f32]) -> bool {
     // Without an early exit the loop over one chunk runs in vector registers.
     let finite = |chunk: &[f32]| chunk.iter().fold(true, |all, x| all & x.is_finite());
-    if x.len() <= CHUNK { finite(x) } else { x.par_chunks(CHUNK).all(finite) }
+    let all = AtomicBool::new(true);
+    x.par_chunks(CHUNK).share(|chunk| {
+        if !finite(chunk) {
+            all.store(false, Ordering::Relaxed);
+        }
+    });
+    all.into_inner()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Half and double size: sums over 2x2 squares and their repetition, each the other's gradient.
 use crate::CHUNK;
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// out = factor · (sum of the 2x2 square): the mean for ¼, the gradient of [`double`] for 1.
@@ -13,7 +14,7 @@ pub fn halve(x: &[f32], planes: usize, [h, w]: [usize; 2], factor: f32, out: &mu
         return;
     }
     let rows = (CHUNK / w).max(1);
-    out.par_chunks_mut(rows * w / 2).zip(x.par_chunks(rows * 2 * w)).for_each(|(out, x)| {
+    out.par_chunks_mut(rows * w / 2).zip(x.par_chunks(rows * 2 * w)).share(|(out, x)| {
         for (out, pair) in out.chunks_exact_mut(w / 2).zip(x.chunks_exact(2 * w)) {
             let (above, below) = pair.split_at(w);
             let squares = above.as_chunks::<2>().0.iter().zip(below.as_chunks::<2>().0);
@@ -34,7 +35,7 @@ pub fn double(x: &[f32], planes: usize, [h, w]: [usize; 2], factor: f32, out: &m
         return;
     }
     let rows = (CHUNK / w).max(1);
-    out.par_chunks_mut(rows * 4 * w).zip(x.par_chunks(rows * w)).for_each(|(out, x)| {
+    out.par_chunks_mut(rows * 4 * w).zip(x.par_chunks(rows * w)).share(|(out, x)| {
         for (pair, x) in out.chunks_exact_mut(4 * w).zip(x.chunks_exact(w)) {
             let (above, below) = pair.split_at_mut(2 * w);
             for (two, x) in above.as_chunks_mut::<2>().0.iter_mut().zip(x) {

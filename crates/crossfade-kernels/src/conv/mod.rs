@@ -8,6 +8,7 @@ mod spread;
 mod winograd;
 
 use crate::simd::Isa;
+use crate::team::Share;
 use rayon::prelude::*;
 use winograd::Kernels;
 
@@ -287,7 +288,7 @@ const SUMS: usize = 16;
 /// Σ dy over pictures and pixels: planes in f32 lanes, pictures in order in f64.
 fn bias_gradient(dy: &[f32], shape: &ConvShape, db: &mut [f32]) {
     let plane = shape.out_h() * shape.out_w();
-    db.par_iter_mut().with_min_len(8).enumerate().for_each(|(o, db)| {
+    db.par_iter_mut().with_min_len(8).enumerate().share(|(o, db)| {
         let planes = (0..shape.n).map(|n| &dy[(n * shape.co + o) * plane..][..plane]);
         *db = planes.map(plane_sum).sum::<f64>() as f32;
     });

@@ -8,6 +8,7 @@ use super::layout::{Gather, Scatter};
 use crate::gemm::{Onto, RowProduct, panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// Output pixels a task computes at most, but at least one row.
@@ -55,7 +56,7 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f3
     let band = (PIXELS / ow).clamp(1, oh);
     let bands = oh.div_ceil(band);
     let to = Shared::new(out);
-    (0..s.n * bands).into_par_iter().for_each(|task| {
+    (0..s.n * bands).into_par_iter().share(|task| {
         let (n, y0) = (task / bands, task % bands * band);
         let count = band.min(oh - y0);
         // Rows of the picture under the windows of the band.

@@ -3,6 +3,7 @@ use super::{ConvShape, Pixels, Source, chunk_images};
 use crate::gemm::{Panel, PixelProduct, panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// dw: for each tap the products of x under the tap with dy, summed over the pixels of a picture, then over pictures.
@@ -33,7 +34,7 @@ fn unpack(
     let to = Shared::new(dw);
     let len = dw.len();
     let panels: Vec<Panel> = panels(isa, columns).collect();
-    panels.into_par_iter().for_each(|panel| {
+    panels.into_par_iter().share(|panel| {
         let (width, first) = (panel.count * l, panel.start * l);
         let valid = width.min(columns - first);
         let part = &sums[first * k_len..][..width * k_len];
@@ -72,7 +73,7 @@ fn correlate(isa: Isa, x: &[f32], y: &[f32], s: &ConvShape, border: usize) -> Wo
         let count = chunk.min(s.n - first);
         a.fill(isa, from_x, first, count);
         b.fill(isa, from_y, first, count);
-        (0..all.len() * k * bands).into_par_iter().for_each(|task| {
+        (0..all.len() * k * bands).into_par_iter().share(|task| {
             let (panel, ky, i0) = (all[task / (k * bands)], task / bands % k, task % bands * band);
             let width = panel.count * l;
             for image in 0..count {

@@ -12,6 +12,7 @@ use super::layout::{Gather, Scatter};
 use crate::gemm::{Onto, Panel, RowProduct, panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// Floats of a laid-out chunk of the batch: a few MiB.
@@ -102,7 +103,7 @@ impl Filters {
             parts.push((panel, part));
             rest = tail;
         }
-        parts.into_par_iter().for_each(|(panel, part)| {
+        parts.into_par_iter().share(|(panel, part)| {
             let (width, first) = (panel.count * l, panel.start * l);
             fill(first, width.min(columns - first), width, part);
         });
@@ -154,9 +155,9 @@ impl Pixels {
         let plane = src.h * src.w;
         assert!(src.planes.len() >= (first + count) * src.channels * plane && src.channels <= ld);
         let band = band(cols, rows, count, 1);
-        self.data[..count * rows * cols * ld].par_chunks_mut(rows * cols * ld).enumerate().for_each(|(i, image)| {
+        self.data[..count * rows * cols * ld].par_chunks_mut(rows * cols * ld).enumerate().share(|(i, image)| {
             let planes = &src.planes[(first + i) * src.channels * plane..][..src.channels * plane];
-            image.par_chunks_mut(band * cols * ld).enumerate().for_each(|(b, part)| {
+            image.par_chunks_mut(band * cols * ld).enumerate().share(|(b, part)| {
                 let gather = Gather {
                     src: planes.as_ptr(),
                     plane,
@@ -203,7 +204,7 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f3
         let band = band(ow, oh, count, all.len());
         pixels.fill(isa, src, first, count);
         let tasks = count * oh.div_ceil(band) * all.len();
-        (0..tasks).into_par_iter().for_each(|task| {
+        (0..tasks).into_par_iter().share(|task| {
             // Tasks of one panel follow each other: its weights stay in the cache.
             let (panel, rest) = (all[task / (tasks / all.len())], task % (tasks / all.len()));
             let (image, y0) = (rest / oh.div_ceil(band), rest % oh.div_ceil(band) * band);
@@ -294,7 +295,7 @@ pub(crate) fn backward_input(isa: Isa, dy: &[f32], weight: &[f32], s: &ConvShape
     for first in (0..s.n).step_by(chunk) {
         let count = chunk.min(s.n - first);
         pixels.fill(isa, src, first, count);
-        (0..count * all.len()).into_par_iter().for_each(|task| {
+        (0..count * all.len()).into_par_iter().share(|task| {
             let (panel, image) = (all[task / count], task % count);
             let gradient = &pixels.data[image * pixels.image()..][..pixels.image()];
             let weights = filters.panel(panel, l, s.taps() * s.co);

@@ -6,6 +6,7 @@ use crate::conv::layout::Gather;
 use crate::gemm::{Panel, panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// Kernels transformed together.
@@ -46,7 +47,7 @@ impl<'a> Kernels<'a> {
     pub(crate) fn pack(self, isa: Isa) -> Packed {
         let (l, vector) = (isa.lanes(), 9 * self.k_len * isa.lanes());
         let mut taps = Workspace::take(self.columns.div_ceil(l) * vector);
-        taps.par_chunks_exact_mut(vector).enumerate().for_each(|(v, taps)| {
+        taps.par_chunks_exact_mut(vector).enumerate().share(|(v, taps)| {
             self.read(isa, v * l, 0, self.k_len, taps);
         });
         Packed(taps.keep())
@@ -151,7 +152,7 @@ impl Filters {
         let groups = k_len.div_ceil(KERNELS);
         let all: Vec<(Panel, usize, usize)> =
             panels.iter().flat_map(|&(panel, at)| (0..panel.count).map(move |v| (panel, at, v))).collect();
-        (0..all.len() * groups).into_par_iter().with_min_len(4).for_each(|task| {
+        (0..all.len() * groups).into_par_iter().with_min_len(4).share(|task| {
             let ((panel, at, v), k) = (all[task / groups], task % groups * KERNELS);
             let (count, width) = (KERNELS.min(k_len - k), panel.count * l);
             // SAFETY: the panel's part begins at `at` and has k_len rows of `width` in every point; tasks write

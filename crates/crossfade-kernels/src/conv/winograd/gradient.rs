@@ -5,6 +5,7 @@ use crate::conv::layout::Scatter;
 use crate::gemm::{Panel, PixelProduct, panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
+use crate::team::Share;
 use rayon::prelude::*;
 
 /// Output channels a task multiplies.
@@ -47,7 +48,7 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
     for first in (0..total).step_by(chunk) {
         let count = chunk.min(total - first);
         transform(isa, [(x, &mut v[..]), (dy, &mut y[..])], tiles, first, count);
-        (0..POINTS * bands).into_par_iter().for_each(|task| {
+        (0..POINTS * bands).into_par_iter().share(|task| {
             let (point, o0) = (task / bands, task % bands * BAND);
             for panel in panels(isa, s.ci) {
                 let product = PixelProduct {
@@ -83,7 +84,7 @@ fn few_tiles(isa: Isa, v: &[f32], y: &[f32], count: usize, s: &ConvShape, dw: &m
     let bands = s.co.div_ceil(band);
     let all: Vec<Panel> = panels(isa, s.ci).collect();
     let to = Shared::new(dw);
-    (0..all.len() * bands).into_par_iter().for_each(|task| {
+    (0..all.len() * bands).into_par_iter().share(|task| {
         let (panel, o0) = (all[task / bands], task % bands * band);
         let (rows, width) = (band.min(s.co - o0), panel.count * l);
         let d_stride = apart(rows * width);
@@ -125,7 +126,7 @@ fn transform(isa: Isa, factors: [(Planes, &mut [f32]); 2], tiles: Tiles, first: 
         assert!(to.len() >= POINTS * apart(count * apart(planes.channels)));
         (planes, Shared::new(to))
     });
-    (0..2 * parts).into_par_iter().for_each(|task| {
+    (0..2 * parts).into_par_iter().share(|task| {
         let (planes, to) = factors[task / parts];
         let (start, end) = (task % parts * RUN, (task % parts * RUN + RUN).min(count));
         let stride = apart(planes.channels);
@@ -140,7 +141,7 @@ fn transform(isa: Isa, factors: [(Planes, &mut [f32]); 2], tiles: Tiles, first: 
 /// Transforms the sums back: dw[o][i][tap] from d[point][o][i].
 fn write(isa: Isa, d: &[f32], s: &ConvShape, dw: &mut [f32]) {
     let (l, ldd) = (isa.lanes(), s.ci.div_ceil(isa.lanes()) * isa.lanes());
-    dw.par_chunks_mut(s.ci * 9).enumerate().with_min_len(4).for_each(|(o, dw)| {
+    dw.par_chunks_mut(s.ci * 9).enumerate().with_min_len(4).share(|(o, dw)| {
         for i in (0..s.ci).step_by(l) {
             let channels = l.min(s.ci - i);
             let to = dw[i * 9..][..channels * 9].as_mut_ptr();

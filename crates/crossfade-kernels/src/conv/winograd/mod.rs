@@ -16,6 +16,7 @@ use super::layout::{Gather, Scatter};
 use crate::gemm::{Onto, Panel, RowProduct, shared_panels};
 use crate::pool::{Shared, Workspace};
 use crate::simd::Isa;
+use crate::team::Share;
 use rayon::prelude::*;
 use transform::{Output, POINTS, Side, Transform};
 
@@ -178,7 +179,7 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], kernels: Kernels, bias: Option<&[f32
     }
     let filters = Filters::new(isa, kernels);
     let bounds = |block: usize| block * total / blocks;
-    (0..blocks).into_par_iter().for_each(|block| {
+    (0..blocks).into_par_iter().share(|block| {
         // SAFETY: as above; tasks write different tiles.
         unsafe { task.block(&filters, bounds(block), bounds(block + 1), out.get()) };
     });
@@ -227,7 +228,7 @@ impl Task<'_> {
         let point_stride = apart(total * apart(self.s.ci));
         let mut v = Workspace::take(POINTS * point_stride);
         let to = Shared::new(&mut v);
-        (0..self.s.ci.div_ceil(l)).into_par_iter().for_each(|vector| {
+        (0..self.s.ci.div_ceil(l)).into_par_iter().share(|vector| {
             let mut strip = Workspace::take(strip_len(isa));
             for run in self.tiles.runs(0, total) {
                 // SAFETY: `v` holds all tiles of every point; tasks write different channels.
@@ -235,7 +236,7 @@ impl Task<'_> {
             }
         });
         let panels: Vec<Panel> = shared_panels(isa, self.s.co, rayon::current_num_threads()).collect();
-        panels.into_par_iter().with_max_len(1).for_each(|panel| {
+        panels.into_par_iter().with_max_len(1).share(|panel| {
             let block = Block { isa, panel, count: total, lda: apart(self.s.ci), point_stride };
             let mut m = Workspace::take(block.room());
             let mut u = Workspace::take(POINTS * apart(DEPTH * block.width()));
