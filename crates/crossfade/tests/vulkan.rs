@@ -1,6 +1,7 @@
 //! Every operation of the layers on a Vulkan device, which may be a software one, against both ways of the CPU: results
-//! and all gradients. `cargo test -p crossfade --features vulkan --test vulkan`
-#![cfg(feature = "vulkan")]
+//! and all gradients. `cargo test -p crossfade --features vulkan --test vulkan`; the feature `wgpu` instead for lavapipe of
+//! Mesa 22, whose compiler crashes on the engine's SPIR-V.
+#![cfg(any(feature = "vulkan", feature = "wgpu"))]
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 use burn::tensor::Gradients;
 use crossfade::engine::{Device, Tensor, device, from_host, to_host};

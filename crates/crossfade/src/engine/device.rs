@@ -28,7 +28,7 @@ pub fn device(name: &str) -> Result<Device> {
         "rocm" => Ok(Device::rocm(index.unwrap_or(0))),
         #[cfg(feature = "metal")]
         "metal" => wgpu(name, index, burn::tensor::wgpu::WgpuBackend::Metal),
-        #[cfg(feature = "vulkan")]
+        #[cfg(any(feature = "vulkan", feature = "wgpu"))]
         "vulkan" => wgpu(name, index, burn::tensor::wgpu::WgpuBackend::Vulkan),
         _ if DEVICES.contains(&kind) => Err(Error::request(format!(
             "device {name:?} is not compiled in; build with `cargo build --release --features {kind}`"
@@ -45,7 +45,7 @@ pub fn recording(device: &Device, recompute: bool) -> Device {
 }
 
 /// Opens an adapter now, because the lazy constructors panic at the first use when there is none.
-#[cfg(any(feature = "metal", feature = "vulkan"))]
+#[cfg(any(feature = "metal", feature = "vulkan", feature = "wgpu"))]
 fn wgpu(name: &str, index: Option<usize>, api: burn::tensor::wgpu::WgpuBackend) -> Result<Device> {
     use burn::tensor::DeviceKind;
     let kind = index.map_or(DeviceKind::DefaultDevice, DeviceKind::DiscreteGpu);
