@@ -21,7 +21,7 @@ const YIELD: Duration = Duration::from_millis(2);
 
 /// An iterator whose items are computed by all threads.
 pub(crate) trait Share: IndexedParallelIterator {
-    /// Calls `each` once for every item, in no order. A call from within another one stays on its thread.
+    /// Calls `each` once for every item, in no order. A call from within `each` stays on its thread.
     fn share(self, each: impl Fn(Self::Item) + Sync) {
         let len = self.len();
         let threads = rayon::current_num_threads();
@@ -47,12 +47,12 @@ impl<T, F: Fn(T) + Sync> ProducerCallback<T> for Pieces<F> {
         }
         let (least, most) = (producer.min_len().max(1), producer.max_len().max(1));
         let rest = Mutex::new(Some((producer, len)));
-        // Large pieces first and small ones last, so that all threads end together. Threads take from both ends: what
-        // one wrote by the last kernel and still has in its cache, it probably reads in this one.
+        // Threads take from both ends: what one wrote by the last kernel and still has in its cache, it probably reads
+        // in this one.
         let take = |seat: usize| {
             let mut rest = lock(&rest);
             let (producer, len) = rest.take()?;
-            let size = (len / (2 * threads)).min(most).max(least).min(len);
+            let size = piece(len, threads, [least, most]);
             let (from_front, at) = (seat.is_multiple_of(2), len - size);
             if at == 0 {
                 return Some(producer);
@@ -68,6 +68,11 @@ impl<T, F: Fn(T) + Sync> ProducerCallback<T> for Pieces<F> {
             }
         });
     }
+}
+
+/// Items to take of `len` that are left: many at first and few at last, so that all threads end together.
+fn piece(len: usize, threads: usize, [least, most]: [usize; 2]) -> usize {
+    (len / (2 * threads)).min(most).max(least).min(len)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -252,11 +257,19 @@ mod tests {
 
     #[test]
     fn pieces_keep_to_their_limits() {
+        for (threads, [least, most]) in [(2, [1, usize::MAX]), (3, [4, usize::MAX]), (2, [1, 1]), (64, [2, 5])] {
+            let mut left = 103;
+            while left > 0 {
+                let size = piece(left, threads, [least, most]);
+                assert!((1..=most).contains(&size) && (size >= least || size == left), "{size} of {left}");
+                assert!(size <= least.max(left / 2), "{size} of {left} leaves nothing for the others");
+                left -= size;
+            }
+        }
         pools(|| {
             let mut items = [0; 103];
-            let lengths = Mutex::new(0);
-            items.par_chunks_mut(10).with_min_len(4).share(|chunk| *lock(&lengths) += chunk.len());
-            assert_eq!(*lock(&lengths), 103);
+            items.par_chunks_mut(10).with_min_len(4).share(|chunk| chunk.fill(1));
+            assert_eq!(items, [1; 103]);
         });
     }
 

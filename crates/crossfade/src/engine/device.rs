@@ -3,7 +3,8 @@ use burn::tensor::Device;
 
 use crate::error::{Error, Result};
 
-/// The names that [`device`] knows; each but the first needs the cargo feature of the same name.
+/// The names that [`device`] knows; each but the first needs the cargo feature of the same name,
+/// `vulkan` that or `wgpu`.
 pub const DEVICES: [&str; 5] = ["cpu", "cuda", "rocm", "metal", "vulkan"];
 
 /// Opens a device: `cpu`, or `cuda`, `rocm`, `metal`, `vulkan` with an optional `:index`.
