@@ -11,7 +11,7 @@ pub enum Blend {
     Heads,
     /// w = 1: the φ head alone.
     Phi,
-    /// w = 0: the ε head alone (at t = 1, where it says nothing, the φ head).
+    /// w = 0: the ε head alone; at t = 1, where it says nothing of x_0, zero (§9).
     Eps,
     /// w = t with the ε head kept as it is: the reference's "corrected C".
     Reference,
@@ -93,12 +93,14 @@ impl Blend {
             }
             _ => {
                 // native = t x̂_0^φ + (1−t) x̂_0^ε; at t = 1 the ε head carries nothing of x_0.
-                let w = if 1.0 - t < 1e-9 { 1.0 } else { self.weight(t) };
-                let blended = if w == 1.0 {
-                    from_phi
-                } else {
-                    let k = (1.0 - w) / (1.0 - t);
-                    F::lincomb(&[((w - k * t).into(), &from_phi), (k.into(), &native)])
+                let (at_start, w) = (1.0 - t < 1e-9, self.weight(t));
+                let blended = match self {
+                    Self::Eps if at_start => x_t.scale(0.0),
+                    _ if at_start || w == 1.0 => from_phi,
+                    _ => {
+                        let k = (1.0 - w) / (1.0 - t);
+                        F::lincomb(&[((w - k * t).into(), &from_phi), (k.into(), &native)])
+                    }
                 };
                 let x0 = clipped(blended);
                 let phi = resolve(&x0);

@@ -138,13 +138,9 @@ impl Cld {
         1e-5 + (1.0 - 1e-5) * uniform
     }
 
-    /// The mixed score: α = c_t v + F, where c_t v would be right for normal data of unit variance if x were unknown,
-    /// c_t = 1/(ℓ_t Σ_vv).
+    /// The mixed score: α = c_t v + F, where c_t v would be right for x_0 = 0 if x were unknown, c_t = 1/(ℓ_t Σ_vv).
     pub fn mixing(&self, t: f64) -> f64 {
-        let start = Cov2 { xx: 1.0, xv: 0.0, vv: self.gamma * self.mass() };
-        let b = self.integral(t);
-        let vv = start.moved(&self.transition(b)).plus(&self.noise(b)).vv;
-        1.0 / (self.score_scale(t) * vv)
+        1.0 / (self.score_scale(t) * self.covariance(t).vv)
     }
 
     /// ℓ_t with score_v = −ℓ_t α: 1/l_vv of the Cholesky factor, so that α is the normal that v was drawn with.

@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum GridKind {
-    /// What suits the process and the sampler; uniform in √t for attenuation.
+    /// What suits the process and the sampler; uniform in t for attenuation.
     #[default]
     Auto,
     /// 1, 1−1/N, …, 1/N, 0: the paper's.
     UniformT,
-    /// Uniform in √t: keeps the order of every solver of attenuation; DDIM's quadratic sequence.
+    /// Uniform in √t: solvers of attenuation keep their order on it with many steps, but few of them leave too much to
+    /// the first one, where pictures get their colours. DDIM's quadratic sequence.
     #[serde(alias = "quadratic")]
     UniformSqrt,
     /// N times from 1 to σ_min² uniform in t, then 0: the reference's.
@@ -125,6 +126,9 @@ impl Grid {
             _ => self.in_t(n)?,
         };
         if let Some(tick) = path.tick() {
+            if self.final_t.is_some() {
+                return Err(format!("final_t is for processes with any time; {} knows whole steps only", path.name()));
+            }
             // The nearest times, each once: they make way upwards.
             let mut least = 1.0;
             for t in times.iter_mut().rev() {
@@ -147,8 +151,8 @@ impl Grid {
         let last = (n.max(2) - 1) as f64;
         let at = |i: usize| i as f64 / n as f64;
         Ok(match &self.kind {
-            GridKind::UniformT => (0..n).map(|i| 1.0 - at(i)).collect(),
-            GridKind::UniformSqrt | GridKind::Auto => (0..n).map(|i| (1.0 - at(i)).powi(2)).collect(),
+            GridKind::UniformT | GridKind::Auto => (0..n).map(|i| 1.0 - at(i)).collect(),
+            GridKind::UniformSqrt => (0..n).map(|i| (1.0 - at(i)).powi(2)).collect(),
             GridKind::Reference { sigma_min } => {
                 let end = sigma_min * sigma_min;
                 (0..n).map(|i| 1.0 + i as f64 / last * (end - 1.0)).collect()
@@ -191,11 +195,12 @@ fn by_ratio(path: &Path, n: usize, z: &dyn Fn(f64) -> f64, inverse: &dyn Fn(f64)
     let first = if unbounded { LARGEST_RATIO } else { path.ratio(1.0) };
     let (first, last) = (z(first), z(path.ratio(path.t_end())));
     let inner = if unbounded { n - 1 } else { n };
-    let spaces = (inner.max(2) - 1) as f64;
+    // A single one stands in the middle.
+    let (spaces, lag) = if unbounded && inner == 1 { (2.0, 1) } else { ((inner.max(2) - 1) as f64, 0) };
     let lead = if unbounded { vec![1.0] } else { vec![] };
     let times = (0..inner).map(|i| match i {
         0 if !unbounded => 1.0,
-        _ => path.time_of_ratio(inverse(first + i as f64 / spaces * (last - first))),
+        _ => path.time_of_ratio(inverse(first + (i + lag) as f64 / spaces * (last - first))),
     });
     lead.into_iter().chain(times).collect()
 }

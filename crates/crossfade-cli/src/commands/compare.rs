@@ -18,7 +18,7 @@ use std::path::PathBuf;
   crossfade compare runs/a runs/b --evaluations 5,10,25 --count 5000 --out a-against-b
   crossfade compare old.safetensors new.safetensors --samplers ab2 --steps 10 --json
 
-Both make images from the same noise with the same sampler. The directory gets comparison.html and
+Both make images from the same noise; without --samplers each by its own sampler. The directory gets comparison.html and
 report.html, pages that need nothing else; a comparison that was stopped goes on in the same directory.")]
 pub struct CompareArgs {
     /// A run directory or a checkpoint
@@ -37,11 +37,11 @@ pub struct CompareArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     samplers: Vec<String>,
 
-    /// Steps of the sampler [default: 10]
+    /// Steps of the sampler
     #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with = "evaluations")]
     steps: Vec<usize>,
 
-    /// Network evaluations instead of steps
+    /// Network evaluations instead of steps [default: 10]
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     evaluations: Vec<usize>,
 
@@ -90,8 +90,8 @@ impl CompareArgs {
             checkpoints: [self.a.clone(), self.b.clone()],
             sample: Axes {
                 samplers: self.samplers.clone(),
-                steps: if default { vec![10] } else { self.steps.clone() },
-                evaluations: self.evaluations.clone(),
+                steps: self.steps.clone(),
+                evaluations: if default { vec![10] } else { self.evaluations.clone() },
                 seeds: self.seeds.clone(),
                 count: self.count,
                 ..Axes::default()

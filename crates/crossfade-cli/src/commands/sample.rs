@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::checkpoint::{self, Checkpoint};
-use crossfade::config::SampleConfig;
+use crossfade::config::{Baseline, SampleConfig};
 use crossfade::generate::{self, Job, Shard};
 use crossfade::math::{Blend, GridKind};
 use crossfade::sample::{Law, Sampler};
@@ -148,6 +148,7 @@ impl SampleArgs {
         }
         config.clip = if self.no_clip { 0.0 } else { self.clip.unwrap_or(config.clip) };
         let mut config = config.resolved(law)?;
+        self.check(&config, law)?;
         if let Some(wanted) = self.rho {
             match &mut config.grid.kind {
                 GridKind::Karras { rho } | GridKind::Power { rho, .. } => *rho = wanted,
@@ -161,6 +162,32 @@ impl SampleArgs {
             }
         }
         Ok(config)
+    }
+
+    /// An error if something was asked for that would change nothing.
+    fn check(&self, config: &SampleConfig, law: &Law) -> Result<()> {
+        let x0_too =
+            matches!(law, Law::Path(Baseline::DdpmX0(_), _)) && matches!(config.blend, Blend::Phi | Blend::Eps);
+        let idle = [
+            (self.eta.is_some() && config.sampler != Sampler::Ddim, "--eta is for the sampler ddim"),
+            (self.churn.is_some() && config.sampler != Sampler::HeunChurn, "--churn is for the sampler heun-churn"),
+            (
+                self.blend.is_some() && !matches!(law, Law::Attenuation(_)) && !x0_too,
+                "--blend is for attenuation; phi and eps also for ddpm-x0",
+            ),
+            (
+                (self.clip.is_some() || self.no_clip) && matches!(law, Law::Cld(_)),
+                "--clip and --no-clip are not for cld, whose score says nothing of x_0",
+            ),
+            (
+                self.steps.is_some() && matches!(config.grid.kind, GridKind::Explicit { .. }),
+                "--steps is for grids that have any number of steps, not for explicit times",
+            ),
+        ];
+        match idle.iter().find(|(idle, _)| *idle) {
+            Some((_, message)) => Err(Error::request(*message).into()),
+            None => Ok(()),
+        }
     }
 }
 

@@ -19,11 +19,13 @@ use std::path::{Path, PathBuf};
   crossfade sweep studies/tiny.toml --out runs/tiny-study           a minute or two, no files needed
   crossfade sweep studies/table1-nfe.toml --data-root /data --out runs/table1
   crossfade sweep studies/table1-nfe.toml --out runs/table1 --set sample.count=500 --dry-run     what would be done
-  crossfade sweep STUDY.toml --out /scratch/part --shard auto       one task of a Slurm, MPI or Kubernetes job
+  crossfade sweep STUDY.toml --out /shared/study --shard auto       one task of a Slurm, MPI or Kubernetes job
   crossfade sweep --merge part-0 part-1 --out whole                 the parts as one
 
-Ctrl-C or a kill loses nothing: the same command goes on where it was, and a finished study does nothing.
-Shards share the models; with --only sample, when all models are trained, they share the measurements.")]
+After Ctrl-C or a kill the same command goes on where it was: the measurement of the moment is begun anew,
+a killed training at its last checkpoint. A finished study does nothing. Shards share the models; with --only
+sample, when all models are trained, they share the measurements. Shards that write into one directory need
+no merge.")]
 pub struct SweepArgs {
     /// The study
     #[arg(value_name = "STUDY", required_unless_present = "merge")]
@@ -61,7 +63,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65536))]
     batch: u64,
 
-    /// Check the study and print what it consists of, and stop
+    /// Check the study and print all that it consists of, done or not, and stop
     #[arg(long)]
     dry_run: bool,
 
@@ -183,6 +185,10 @@ impl<'a> Shown<'a> {
                 let bar = self.bar(&format!("training {model}"), step.step - 1, *steps);
                 bar.detail(format!("loss {:.4}, {:.0} images/s", step.loss, step.images_per_second));
                 bar.set(step.step, *steps);
+            }
+            Event::Waiting { model } => {
+                self.bar = None;
+                self.context.note(format_args!("waiting: another process trains {model}"));
             }
             Event::Reference { done, all } => {
                 self.bar("reference", *done as u64, *all as u64).set(*done as u64, *all as u64)

@@ -31,6 +31,6 @@ impl PathFn for NoiseScale {
         "ddim"
     }
     fn grid(&self) -> GridKind {
-        GridKind::UniformSqrt
+        GridKind::UniformT
     }
 }

@@ -68,7 +68,8 @@ fn assign(table: &mut Table, path: &[String], value: Value) -> Result<(), String
         inner = next.as_table_mut().ok_or_else(|| format!("`{key}` is no section"))?;
     }
     if last == "kind" && inner.get("kind").is_some_and(|old| *old != value) {
-        inner.clear();
+        // The options of another kind mean nothing; this one belongs to every grid.
+        inner.retain(|key, _| key == "final_t");
     }
     inner.insert(last.clone(), value);
     Ok(())

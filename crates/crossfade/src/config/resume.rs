@@ -1,7 +1,8 @@
 //! Which options may change between a run and its resumption.
 use super::RunConfig;
 use crate::error::{Error, Result};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 impl RunConfig {
     /// An error that lists every option in which a resumed run would differ from the one that wrote the checkpoint. How often
@@ -22,6 +23,10 @@ impl RunConfig {
         if let Some(network) = &mut config.condition {
             network.encoder_weights = None;
         }
+        // These are attenuation's.
+        if config.baseline.is_some() {
+            (config.process, config.precond) = (Self::default().process, Self::default().precond);
+        }
         config
     }
 
@@ -30,6 +35,19 @@ impl RunConfig {
         let mut config = self.essence();
         config.data.paths_mut().into_iter().for_each(|(_, path)| *path = PathBuf::new());
         config.to_toml()
+    }
+
+    /// Whether both name the same files, wherever these lie: the last parts of all paths are equal.
+    pub(crate) fn names_same_files(&self, other: &Self) -> bool {
+        let names = |config: &Self| -> Vec<Option<OsString>> {
+            let mut data = config.data.clone();
+            let images = data.paths_mut().into_iter().map(|(_, path)| path.clone());
+            let first_stage = config.latent.iter().map(|latent| latent.autoencoder.clone());
+            let encoder = config.condition.iter().filter_map(|network| network.encoder_weights.clone());
+            let name = |path: PathBuf| Path::file_name(&path).map(OsString::from);
+            images.chain(first_stage).chain(encoder).map(name).collect()
+        };
+        names(self) == names(other)
     }
 }
 

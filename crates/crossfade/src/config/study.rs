@@ -1,7 +1,7 @@
 //! The configuration of a comparison: models, ways of sampling, seeds and a metric in one file.
 use super::read::Problem;
 use super::validate::Checks;
-use super::{Checked, override_as, parse_as, read_text};
+use super::{Checked, finish, override_as, parse_as, read_text};
 use crate::error::Result;
 use crate::metrics::features::Protocol;
 use serde::{Deserialize, Serialize};
@@ -192,6 +192,11 @@ impl Study {
     pub fn with_overrides<S: AsRef<str>>(self, sets: &[S]) -> Result<Self> {
         override_as(self, sets)
     }
+
+    /// An error that lists all that is wrong with it.
+    pub fn validate(&self) -> Result<()> {
+        finish((), self.problems(&[]).iter().map(Problem::to_string).collect())
+    }
 }
 
 impl Checked for Study {
@@ -211,6 +216,9 @@ impl Checked for Study {
         }
         let held_out = e.metric == Metric::Psnr || e.held_out.is_empty();
         checks.require(held_out, &["evaluate.held_out", "evaluate.metric"], "is for the metric psnr only");
+        let tried = e.metric != Metric::Psnr || !e.held_out.is_empty();
+        let message = "is missing: the metric psnr would measure the images that were trained on";
+        checks.require(tried, &["evaluate.held_out", "evaluate.metric"], message);
         let estimate = e.metric != Metric::Psnr || !e.estimate;
         checks.require(estimate, &["evaluate.estimate", "evaluate.metric"], "is for unconditional models only");
         checks.problems
@@ -226,6 +234,9 @@ impl Study {
             checks.require(!slug.is_empty(), &[&key("name")], "a name with letters or digits is needed");
             let fresh = slug.is_empty() || names.insert(slug);
             checks.require(fresh, &[&key("name")], format!("another model is called like `{}`", model.name));
+            for (list, name) in [(&model.samplers, "samplers"), (&model.grids, "grids"), (&model.blends, "blends")] {
+                checks.require(distinct(list), &[&key(name)], "must be distinct");
+            }
             let foreign = model.set.iter().find(|set| model.checkpoint.is_some() && !set.starts_with("sample."));
             let message = "with a checkpoint only sample.* can be set: the rest is as it was trained";
             checks.require(foreign.is_none(), &[&key("set")], message);

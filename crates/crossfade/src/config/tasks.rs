@@ -1,7 +1,7 @@
 //! Whether a task, its network and its data fit together.
 use super::validate::Checks;
 use super::{Baseline, RunConfig};
-use crate::loss::Supervise;
+use crate::loss::{Objective, Supervise};
 use crate::nn::Decoders;
 use crossfade_math::Attenuation;
 use crossfade_math::path::Output;
@@ -90,5 +90,9 @@ impl RunConfig {
         let plain = self.loss.auxiliary.is_none() && self.loss.supervise == Supervise::Both;
         let message = "auxiliary terms and `supervise` are for attenuation; a baseline has its own loss";
         checks.require(plain, &["loss", "baseline.kind"], message);
+        let own = Objective::default();
+        let silent = self.loss.weighting == own.weighting && self.loss.t_min == own.t_min;
+        let message = "loss.weighting and loss.t_min are for attenuation; a baseline has its own: leave them out";
+        checks.require(silent, &["loss.weighting", "loss.t_min", "baseline.kind"], message);
     }
 }

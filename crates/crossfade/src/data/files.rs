@@ -1,5 +1,6 @@
 //! Files that appear whole or not at all, and files read with a limit.
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +30,9 @@ fn beside(path: &Path) -> Result<PathBuf> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().ok_or_else(|| Error::request(format!("{} is not a file name", path.display())))?;
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let aside = format!(".{}.{}.{count}.tmp", name.to_string_lossy(), std::process::id());
+    // In containers that share a directory all processes may have the same number.
+    let chance = RandomState::new().hash_one(std::process::id());
+    let aside = format!(".{}.{chance:016x}.{count}.tmp", name.to_string_lossy());
     Ok(path.with_file_name(aside))
 }
 

@@ -132,7 +132,8 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
             for grid in &config.grids {
                 let mut cells = vec![];
                 for &n in &config.evaluations {
-                    let steps = (n / sampler.evaluations_per_step()).max(1);
+                    let times = Grid { kind: grid.clone(), final_t: None };
+                    let steps = Law::Attenuation(process).steps_within(&times, sampler, n)?;
                     let sampled = solve(&oracle, process, sampler, grid, steps, &start, config.seed + 3)?;
                     let deterministic = !sampler.is_stochastic();
                     cells.push(Cell {

@@ -70,7 +70,8 @@ pub fn curves(config: &LabConfig, law: &Law, data: &Points) -> Result<Vec<Curve>
         let reference = exact.iter().find(|(kind, _)| *kind == grid && !sampler.is_stochastic());
         let mut cells = vec![];
         for &n in &config.evaluations {
-            let steps = (n / sampler.evaluations_per_step()).max(1).min(finest);
+            let most = n.min(finest * sampler.evaluations_per_step());
+            let steps = law.steps_within(&Grid { kind: grid.clone(), final_t: None }, sampler, most)?;
             let sampled = solve(&mixture, law, sampler, &grid, steps, from)?;
             cells.push(Cell {
                 steps,

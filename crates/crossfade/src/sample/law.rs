@@ -95,12 +95,17 @@ impl Law {
 
     /// The family of times for `auto`: what the papers of process and sampler have.
     fn own_grid(&self, sampler: Sampler) -> GridKind {
-        let Self::Path(_, path) = self else { return GridKind::UniformSqrt };
+        let path = match self {
+            Self::Path(_, path) => path,
+            Self::Attenuation(_) => return GridKind::UniformT,
+            Self::Cld(_) => return GridKind::UniformSqrt,
+        };
         match (path.grid(), sampler) {
             // DDIM's sequence for CIFAR-10.
             (_, Sampler::Ddim) if path.tick().is_some() => GridKind::UniformSqrt,
+            // Where α_1 = 0, ln(α/σ) has no beginning and few steps would spend theirs near it.
             (GridKind::UniformT, Sampler::Dpmpp2M | Sampler::UniPc | Sampler::Heun | Sampler::HeunChurn)
-                if path.tick().is_none() =>
+                if path.tick().is_none() && path.alpha(1.0) > 0.0 =>
             {
                 GridKind::LogSnr
             }
@@ -161,5 +166,19 @@ impl Law {
             _ => sampler.run(&Problem::new(&net, process), times, 1.0, &mut hooks),
         };
         Ok(sampled?.nfe)
+    }
+
+    /// The largest number of steps that takes at most `most` evaluations; one if that takes more.
+    pub fn steps_within(&self, grid: &Grid, sampler: Sampler, most: usize) -> Result<usize> {
+        let taken = |steps: usize| self.evaluations(sampler, &self.times(grid, sampler, steps)?);
+        // The last step, and for some the first, takes fewer evaluations; an extra one at the end of the grid takes more.
+        let mut steps = (most / sampler.evaluations_per_step()).max(1);
+        while steps < most && taken(steps + 1).is_ok_and(|n| n <= most) {
+            steps += 1;
+        }
+        while steps > 1 && taken(steps)? > most {
+            steps -= 1;
+        }
+        Ok(steps)
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Largest of these files that is read.
-const MAX_BYTES: u64 = 16 << 20;
+pub(super) const MAX_BYTES: u64 = 16 << 20;
 
 /// A study and how it measures: `study.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

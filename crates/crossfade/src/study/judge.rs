@@ -39,19 +39,24 @@ pub struct Basis {
 
 impl Basis {
     /// Opens what the metric of a plan needs; `weights` are Inception's, those of the cache without it.
-    pub fn open(plan: &Plan, weights: Option<&Path>, device: &Device) -> Result<Self> {
+    ///
+    /// Without `measuring` only models are trained, and weights may be missing.
+    pub fn open(plan: &Plan, weights: Option<&Path>, measuring: bool, device: &Device) -> Result<Self> {
         let evaluate = plan.study.evaluate.clone();
         let mut facts = vec![("metric".to_string(), evaluate.metric.name().to_string())];
         let mut fact = |key: &str, value: String| facts.push((key.to_string(), value));
         let mut found = None;
         if evaluate.metric.needs_inception() {
-            let path = match weights {
-                Some(path) => path.to_path_buf(),
-                None => registry::Entry::named("inception")?.cached()?,
+            found = match (weights, registry::Entry::named("inception")?.cached()) {
+                (Some(path), _) => Some(path.to_path_buf()),
+                (None, Ok(path)) => Some(path),
+                (None, Err(_)) if !measuring => None,
+                (None, Err(missing)) => return Err(missing),
             };
             fact("protocol", evaluate.protocol.name().into());
-            fact("weights sha256", registry::sha256(&path)?);
-            found = Some(path);
+            if let Some(path) = &found {
+                fact("weights sha256", registry::sha256(path)?);
+            }
         }
         let (ground, reference) = ground(plan, device)?;
         match &ground {
@@ -70,6 +75,9 @@ impl Basis {
                 fact("reference sha256", sha256(&bytes));
             }
         }
+        if evaluate.metric == Metric::Psnr {
+            fact("psnr", "8-bit values of whole crops, mean of dB, equal images count as 100".into());
+        }
         if evaluate.estimate {
             fact("estimate", "mean square of x̂_0(t) − x_0 over values in [−1, 1]".into());
         }
@@ -84,8 +92,14 @@ impl Basis {
         }
     }
 
-    /// Works through the reference, or reads what is kept of it in `cache`; `progress` hears (done, all).
-    pub fn judge(&self, cache: &Path, progress: &mut dyn FnMut(usize, usize)) -> Result<Judge> {
+    /// Works through the reference, or reads what is kept of it in `cache`; `progress` hears (done, all). None if
+    /// `stop` became true before the end; what is done by then is kept.
+    pub fn judge(
+        &self,
+        cache: &Path,
+        stop: &dyn Fn() -> bool,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Option<Judge>> {
         let metric = self.evaluate.metric;
         let extractor = match &self.weights {
             Some(path) => Some(Extractor::new(path, self.evaluate.protocol)?),
@@ -98,15 +112,21 @@ impl Basis {
                 let statistics = match kept.is_file() {
                     true => Statistics::load(&kept)?,
                     false => {
-                        let made = Statistics::of(extractor, &**images, progress)?;
                         std::fs::create_dir_all(cache).map_err(Error::io(cache))?;
+                        let part = kept.with_extension("part.npz");
+                        let Some(made) = Statistics::resumed(extractor, &**images, &part, stop, progress)? else {
+                            return Ok(None);
+                        };
                         made.save(&kept)?;
+                        // Another shard may have removed it.
+                        let _ = std::fs::remove_file(&part);
                         made
                     }
                 };
                 Reference::Gaussian(Box::new(Frechet::to(statistics.gaussian)?))
             }
-            (Metric::Fid, Ground::Statistics(statistics), Some(_)) => {
+            (Metric::Fid, Ground::Statistics(statistics), Some(extractor)) => {
+                statistics.check_made_by(extractor)?;
                 Reference::Gaussian(Box::new(Frechet::to(statistics.gaussian.clone())?))
             }
             (Metric::Kid | Metric::Pr, Ground::Images(images), Some(extractor)) => {
@@ -121,7 +141,7 @@ impl Basis {
             }
             _ => Reference::Nothing,
         };
-        Ok(Judge { metric, extractor, reference })
+        Ok(Some(Judge { metric, extractor, reference }))
     }
 }
 

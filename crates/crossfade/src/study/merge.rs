@@ -1,6 +1,7 @@
 //! Directories of shards made one.
-use super::cell::{Identity, Record, StudyDir, read, write};
+use super::cell::{Identity, MAX_BYTES, Record, StudyDir, read, write};
 use super::results::{Results, collate};
+use crate::data::files::read_limited;
 use crate::data::write_atomic;
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -19,22 +20,28 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
         let (a, b) = (shards[0].display(), shards[other].display());
         return Err(Error::request(format!("{a} and {b} are not parts of one study: their study.json differ")));
     }
+    first.study.validate()?;
+    // All shards are looked at before anything is written.
+    let mut identities: Vec<(String, Identity)> = vec![];
+    for model in &first.study.model {
+        let slug = crate::config::slug(&model.name);
+        let mut known: Option<Identity> = None;
+        for shard in shards {
+            let Some(identity) = read::<Identity>(&StudyDir(shard.clone()).identity(&slug))? else { continue };
+            if known.as_ref().is_some_and(|known| !known.is_same(&identity)) {
+                let problem = format!("the model {} has other weights than in another shard", model.name);
+                return Err(Error::file(shard, problem));
+            }
+            known.get_or_insert(identity);
+        }
+        identities.extend(known.map(|identity| (slug, identity)));
+    }
     to.create()?;
     write(&to.record(), first)?;
+    for (slug, identity) in &identities {
+        write(&to.identity(slug), identity)?;
+    }
     for shard in shards {
-        let from = StudyDir(shard.clone());
-        for model in &first.study.model {
-            let slug = crate::config::slug(&model.name);
-            let Some(identity) = read::<Identity>(&from.identity(&slug))? else { continue };
-            match read::<Identity>(&to.identity(&slug))? {
-                Some(known) if !known.is_same(&identity) => {
-                    let problem = format!("the model {} has other weights than in another shard", model.name);
-                    return Err(Error::file(shard, problem));
-                }
-                Some(_) => (),
-                None => write(&to.identity(&slug), &identity)?,
-            }
-        }
         for below in ["cells", "sheets"] {
             copy(&shard.join(below), &out.join(below))?;
         }
@@ -54,9 +61,9 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     for entry in entries {
         let entry = entry.map_err(Error::io(from))?;
         let target = to.join(entry.file_name());
-        if !target.exists() && !entry.file_name().to_string_lossy().starts_with('.') {
+        if entry.path().is_file() && !target.exists() && !entry.file_name().to_string_lossy().starts_with('.') {
             let path = entry.path();
-            write_atomic(&target, &std::fs::read(&path).map_err(Error::io(&path))?)?;
+            write_atomic(&target, &read_limited(&path, MAX_BYTES)?)?;
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::{Metric, RunConfig, SampleConfig, Study, StudyModel, slug};
 use crate::error::{Error, Result};
+use crossfade_math::GridKind;
 use std::path::{Path, PathBuf};
 
 /// One model of a study.
@@ -56,6 +57,7 @@ impl Plan {
 
     /// Opens a study whose relative paths start at `dir`.
     pub fn new(study: Study, dir: &Path, data_root: Option<&Path>) -> Result<Self> {
+        study.validate()?;
         let rooted = |config: RunConfig| match data_root {
             Some(root) => config.with_data_root(root),
             None => config,
@@ -160,19 +162,19 @@ impl Row {
         let law = config.law();
         let sample = config.sample.resolved(&law)?;
         let with = |steps: usize| SampleConfig { steps, ..sample.clone() };
+        if matches!(sample.grid.kind, GridKind::Explicit { .. }) {
+            return Err(Error::request("explicit times are of one number of steps; the columns need another grid"));
+        }
         if study.sample.evaluations.is_empty() {
             with(column).times(&law)?;
             return Ok(with(column));
         }
-        // The last step, and for some the first, takes fewer evaluations; an extra one at the end of the grid takes more.
-        let mut steps = (column / sample.sampler.evaluations_per_step()).max(1);
-        while steps < column && with(steps + 1).evaluations(&law).is_ok_and(|n| n <= column) {
-            steps += 1;
+        let steps = law.steps_within(&sample.grid, sample.sampler, column)?;
+        let least = with(steps).evaluations(&law)?;
+        if least > column {
+            let sampler = sample.sampler.name();
+            return Err(Error::request(format!("{sampler} takes {least} evaluations at least, not {column}")));
         }
-        while steps > 1 && with(steps).evaluations(&law)? > column {
-            steps -= 1;
-        }
-        with(steps).times(&law)?;
         Ok(with(steps))
     }
 }

@@ -1,9 +1,10 @@
 //! The files of a study's results, and its report: one page that needs nothing else.
-use super::cell::{Identity, StudyDir};
+use super::cell::{Identity, MAX_BYTES, StudyDir};
 use super::page::{Page, Td};
 use super::results::Results;
 use super::table::{number, shown};
 use crate::config::Metric;
+use crate::data::files::read_limited;
 use crate::data::{Image, write_atomic};
 use crate::error::{Error, Result};
 use crate::metrics::features::FEW;
@@ -43,7 +44,8 @@ impl Results {
             page.svg(chart);
         }
         if !charts.is_empty() && self.seeds.len() > 1 && self.metric != Metric::None {
-            page.note("Bands: 95 % confidence interval of the mean over seeds (Student's t).");
+            page.note("Bands: 95 % confidence interval of the mean over sampling seeds (Student's t), cut below a tenth of the mean. \
+                 What another training would give is not in them.");
         }
         self.tests_of(&mut page);
         self.sheets_of(&mut page, dir)?;
@@ -84,6 +86,7 @@ impl Results {
                 rows.push(vec![
                     Td::new(&row.label),
                     Td::new(entry.sample.sampler.name()),
+                    Td::new(entry.sample.grid.kind.name()),
                     Td::new(entry.sample.steps.to_string()),
                     Td::new(entry.nfe.to_string()),
                     Td::new(values.join("  ")),
@@ -94,7 +97,8 @@ impl Results {
             }
         }
         page.heading("Every measurement");
-        let head = ["", "sampler", "steps", "evaluations", "by seed", "95 % interval", "p (Welch, against)", "time"];
+        let head =
+            ["", "sampler", "grid", "steps", "evaluations", "by seed", "95 % interval", "p (Welch, against)", "time"];
         page.table(&head.map(String::from), rows);
         page.note("Time: making and judging the images of one seed.");
     }
@@ -106,11 +110,10 @@ impl Results {
             for (entry, column) in row.entries.iter().zip(&self.columns) {
                 let Some(entry) = entry else { continue };
                 let path = dir.sheet(&entry.sheet);
-                let png = match std::fs::read(&path) {
-                    Ok(png) => png,
-                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-                    Err(e) => return Err(Error::io(&path)(e)),
-                };
+                if !path.is_file() {
+                    continue;
+                }
+                let png = read_limited(&path, MAX_BYTES)?;
                 let width = Image::decode(&png, &path)?.width;
                 let caption = format!("{}, {column} {}", row.label, self.columns_are);
                 page.picture(&png, width, (540 / width).max(1), &caption);

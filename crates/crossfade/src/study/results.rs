@@ -122,6 +122,7 @@ pub fn collate(dir: &StudyDir) -> Result<Results> {
     let none = || Error::file(dir.record(), "no study here; `crossfade sweep STUDY.toml --out DIR` makes one");
     let record: Record = read(&dir.record())?.ok_or_else(none)?;
     let study = &record.study;
+    study.validate()?;
     let known = (0..study.model.len()).map(|number| dir.known(study, number));
     let identities: Vec<Option<Identity>> = known.collect::<Result<_>>()?;
     let mut found = vec![];
@@ -161,7 +162,8 @@ pub fn collate(dir: &StudyDir) -> Result<Results> {
 fn entry(dir: &StudyDir, cells: &[super::Cell]) -> Result<Option<Entry>> {
     let mut found: Vec<(u64, CellResult)> = vec![];
     for cell in cells {
-        found.extend(result(dir, &cell.key)?.map(|result| (cell.seed, result)));
+        let result = result(dir, &cell.key)?.filter(|result| result.key == cell.key);
+        found.extend(result.map(|result| (cell.seed, result)));
     }
     let (Some(first), Some(cell)) = (found.first(), cells.first()) else { return Ok(None) };
     let mut estimate = first.1.estimate.clone();

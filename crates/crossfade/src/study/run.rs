@@ -3,13 +3,15 @@ use super::cell::{Cell, CellResult, Identity, Record, StudyDir, cells, read, wri
 use super::judge::{Basis, Judge};
 use super::plan::{Model, Plan, rows};
 use super::subject::Subject;
-use super::{Results, results};
+use super::{Results, results, sha256};
 use crate::checkpoint::{self, Checkpoint};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::generate::Shard;
 use crate::train::{RunDir, StepReport, seconds_of, train};
-use std::path::PathBuf;
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Which part of the work.
@@ -51,6 +53,11 @@ pub enum Event<'a> {
         step: &'a StepReport,
         /// Steps to do.
         steps: u64,
+    },
+    /// Another process trains the model; this one waits until it is done.
+    Waiting {
+        /// The model.
+        model: &'a str,
     },
     /// The reference is worked through.
     Reference {
@@ -96,13 +103,14 @@ pub fn run(
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Event),
 ) -> Result<(Outcome, Results)> {
+    let basis = Basis::open(plan, options.weights.as_deref(), options.only != Only::Train, device)?;
     let dir = StudyDir(options.out.clone());
     dir.create()?;
-    let basis = Basis::open(plan, options.weights.as_deref(), device)?;
     let record = Record::new(plan, basis.facts.clone(), basis.reference.clone());
     write(&dir.record(), &record)?;
     let mut work =
         Work { plan, options, device, stop, dir, record, basis, judge: None, done: 0.into(), all: 0, measured: 0 };
+    work.forget_others()?;
     work.all = work.estimate()?;
     for number in 0..plan.models.len() {
         if work.stopped() {
@@ -150,10 +158,25 @@ impl Work<'_> {
     /// Whether cell `place` of model `number` is done here.
     fn owns_cell(&self, number: usize, place: usize) -> bool {
         let Shard { index, count } = self.options.shard;
+        let (study, axes) = (&self.plan.study, &self.plan.study.sample);
+        let earlier = rows(study).iter().filter(|row| row.model < number).count();
+        let place = earlier * axes.columns().len() * axes.seeds.len() + place;
         match self.options.only {
             Only::Sample => place as u64 % count == index,
             _ => self.owns_model(number),
         }
+    }
+
+    /// Removes what an earlier study in the same directory knew of models that only have their names in common.
+    fn forget_others(&self) -> Result<()> {
+        for (number, model) in self.plan.models.iter().enumerate() {
+            let Some(known) = self.dir.known(&self.plan.study, number)? else { continue };
+            if known.fingerprint != sha256(model.config.fingerprint()?.as_bytes()) {
+                let path = self.dir.identity(&model.slug);
+                std::fs::remove_file(&path).map_err(Error::io(&path))?;
+            }
+        }
+        Ok(())
     }
 
     /// Network evaluations of all images that are to be made here.
@@ -208,6 +231,10 @@ impl Work<'_> {
     fn ready(&self, number: usize, tell: &mut dyn FnMut(Event)) -> Result<bool> {
         let model = &self.plan.models[number];
         let home = self.home(model);
+        let _alone = match &model.checkpoint {
+            Some(_) => None,
+            None => Some(locked(&home, &mut || tell(Event::Waiting { model: &model.name }))?),
+        };
         let found = match &model.checkpoint {
             Some(path) => Some(Checkpoint::open(&checkpoint::newest(path)?)?),
             None => {
@@ -215,7 +242,7 @@ impl Work<'_> {
                 let last = checkpoint::list(&RunDir(home.clone()).checkpoints())?.pop();
                 last.and_then(|(_, path)| Checkpoint::open(&path).ok()).filter(|found| {
                     let same = found.config.fingerprint().ok() == model.config.fingerprint().ok();
-                    same && found.step >= model.config.train.steps
+                    same && found.step >= model.config.train.steps && found.config.names_same_files(&model.config)
                 })
             }
         };
@@ -262,7 +289,11 @@ impl Work<'_> {
         }
         if self.judge.is_none() {
             let cache = self.options.models.clone().unwrap_or_else(|| self.options.out.clone());
-            self.judge = Some(self.basis.judge(&cache, &mut |done, all| tell(Event::Reference { done, all }))?);
+            let mut progress = |done, all| tell(Event::Reference { done, all });
+            self.judge = self.basis.judge(&cache, &|| self.stopped(), &mut progress)?;
+        }
+        if self.judge.is_none() {
+            return Ok(());
         }
         let subject = match self.basis.held_out() {
             None => Some(Subject::open(&checkpoint, self.device)?),
@@ -274,6 +305,27 @@ impl Work<'_> {
             self.measured += 1;
         }
         Ok(())
+    }
+}
+
+/// The right to train into `home`, which studies may share: until the file is closed others wait. `waits` is called once
+/// if another has it.
+fn locked(home: &Path, waits: &mut dyn FnMut()) -> Result<File> {
+    std::fs::create_dir_all(home).map_err(Error::io(home))?;
+    let path = home.join("lock");
+    let file = File::create(&path).map_err(Error::io(&path))?;
+    let taken = match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            waits();
+            file.lock()
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    };
+    match taken {
+        // Some network file systems have no locks; there it is up to the user not to run two at once.
+        Err(error) if error.kind() != ErrorKind::Unsupported => Err(Error::io(&path)(error)),
+        _ => Ok(file),
     }
 }
 

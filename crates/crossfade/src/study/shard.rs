@@ -17,18 +17,25 @@ pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Sha
             _ => Ok(None),
         }
     };
-    let tasks = pair("SLURM_PROCID", "SLURM_NTASKS")?;
+    // A launcher's own variables first: a batch script itself, and all that mpirun starts in it, is Slurm's task 0. Only a
+    // step of srun has several tasks.
+    let ranks = [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ];
+    let mut tasks = None;
+    for (index, count) in ranks {
+        tasks = tasks.or(pair(index, count)?);
+    }
     let found = if let Some((id, count)) = pair("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT")? {
         let first = number("SLURM_ARRAY_TASK_MIN")?.unwrap_or(0);
         let step = number("SLURM_ARRAY_TASK_STEP")?.unwrap_or(1).max(1);
         let (task, per_job) = tasks.unwrap_or((0, 1));
-        Some((id.saturating_sub(first) / step * per_job + task, count * per_job))
+        let place = (id.saturating_sub(first) / step).saturating_mul(per_job).saturating_add(task);
+        Some((place, count.saturating_mul(per_job)))
     } else if tasks.is_some() {
         tasks
-    } else if let Some(found) = pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? {
-        Some(found)
-    } else if let Some(found) = pair("PMI_RANK", "PMI_SIZE")? {
-        Some(found)
     } else if let Some(index) = number("JOB_COMPLETION_INDEX")? {
         let count = number("JOB_COMPLETIONS")?.ok_or_else(|| {
             let advice =
@@ -43,7 +50,7 @@ pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Sha
         Some((index, count)) if index < count => Ok(Shard { index, count }),
         Some((index, count)) => Err(Error::request(format!("--shard auto: part {index} of {count} does not exist"))),
         None => Err(Error::request(
-            "--shard auto: no shard in the environment; known are SLURM_ARRAY_TASK_ID and SLURM_PROCID, \
+            "--shard auto: no shard in the environment; known are SLURM_ARRAY_TASK_ID, SLURM_PROCID of a step of srun, \
              OMPI_COMM_WORLD_RANK, PMI_RANK, and JOB_COMPLETION_INDEX with JOB_COMPLETIONS",
         )),
     }
@@ -63,10 +70,14 @@ mod tests {
         let is = |variables: &[(&str, &str)], index, count| {
             assert_eq!(shard(variables).unwrap(), Shard { index, count }, "{variables:?}");
         };
-        is(&[("SLURM_PROCID", "3"), ("SLURM_NTASKS", "8"), ("PMI_RANK", "3"), ("PMI_SIZE", "8")], 3, 8);
+        is(&[("SLURM_PROCID", "3"), ("SLURM_NTASKS", "8"), ("SLURM_STEP_NUM_TASKS", "8")], 3, 8);
+        // mpirun within a batch script.
+        let batch = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")];
+        is(&[&batch[..], &[("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "8")]].concat(), 3, 8);
+        assert!(shard(&batch).is_err(), "a batch script is not one of the tasks that it asked for");
         let array = [("SLURM_ARRAY_TASK_ID", "7"), ("SLURM_ARRAY_TASK_COUNT", "4"), ("SLURM_ARRAY_TASK_MIN", "1")];
         is(&[&array[..], &[("SLURM_ARRAY_TASK_STEP", "2")]].concat(), 3, 4);
-        let two = [("SLURM_ARRAY_TASK_STEP", "2"), ("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")];
+        let two = [("SLURM_ARRAY_TASK_STEP", "2"), ("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2")];
         is(&[&array[..], &two].concat(), 7, 8);
         is(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")], 0, 2);
         is(&[("PMI_RANK", "1"), ("PMI_SIZE", "2")], 1, 2);

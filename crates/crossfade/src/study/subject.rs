@@ -87,7 +87,10 @@ impl Curve {
 
     /// (t, mean square).
     pub fn points(&self) -> Vec<[f64; 2]> {
-        self.times.iter().zip(&self.sums).map(|(t, sum)| [*t, sum / self.images.max(1) as f64]).collect()
+        let points: Vec<[f64; 2]> =
+            self.times.iter().zip(&self.sums).map(|(t, sum)| [*t, sum / self.images.max(1) as f64]).collect();
+        // JSON has no word for what a diverged network makes.
+        if points.iter().flatten().all(|v| v.is_finite()) { points } else { vec![] }
     }
 }
 
@@ -128,12 +131,14 @@ impl<'a> Told<'a> {
     pub fn pair(&self, k: u64) -> Result<[Image; 2]> {
         let draw = Draw { seed: 0, counter: k, flip: false };
         let (set, index) = (self.held_out, k as usize);
-        let pair = self.checkpoint.config.task.task().pair(&set.get(index)?, set.label(index)?.as_ref(), &draw)?;
+        let task = self.checkpoint.config.task.task();
+        let pair = task.pair(&set.get(index)?, set.label(index)?.as_ref(), &draw)?;
         let [_, height, width] = pair.target.shape;
         let none = || Error::request("the metric psnr needs a task with a condition; see [task]");
-        let condition = pair.condition.ok_or_else(none)?;
-        let made = self.maker.make(k, &[Part { condition, size: [height, width], y: 0, x: 0 }])?;
-        let made = made.first().ok_or_else(|| Error::Run("no output came out".into()))?;
-        Ok([made.to_image(), pair.target.to_image()])
+        let part = Part { condition: pair.condition.ok_or_else(none)?, size: [height, width], y: 0, x: 0 };
+        let made = self.maker.make(k, std::slice::from_ref(&part))?.pop();
+        let made = made.ok_or_else(|| Error::Run("no output came out".into()))?;
+        // The network may make something else than pictures, such as what a filter lacks.
+        Ok([made, pair.target].map(|planes| task.output(planes, &part.condition).to_image()))
     }
 }

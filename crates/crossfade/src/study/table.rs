@@ -39,14 +39,15 @@ impl Results {
         }
         let better = if self.metric.higher_is_better() { "higher" } else { "lower" };
         let (s, spread) = if n == 1 { ("", "") } else { ("s", " ± standard deviation") };
-        let mut text = format!("{metric} ({better} is better), mean{spread} over {n} seed{s} of {} images", self.count);
+        let seeds = format!("{n} sampling seed{s} of one training, {} images each", self.count);
+        let mut text = format!("{metric} ({better} is better), mean{spread} over {seeds}");
         let _ = write!(text, ". Columns: {}. Bold: the best of a column.", self.columns_are);
         if n > 1 {
             let other = match &self.against {
                 None => "the best of the column".to_string(),
                 Some(name) => format!("the best row of {name}"),
             };
-            let _ = write!(text, " ** p < 0.01, * p < 0.05 in Welch's t-test against {other}.");
+            let _ = write!(text, " ** p < 0.01, * p < 0.05 in Welch's two-sided t-test against {other}.");
         }
         text
     }

@@ -4,6 +4,7 @@ use super::protocol::Protocol;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use rayon::prelude::*;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -73,10 +74,21 @@ impl Extractor {
         sink: &mut dyn FnMut(&[f32]) -> Result<()>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
+        self.each_of(images, 0..images.len(), sink, progress)
+    }
+
+    /// As [`Self::each`] for some of the images.
+    pub(super) fn each_of(
+        &self,
+        images: &dyn Dataset,
+        range: Range<usize>,
+        sink: &mut dyn FnMut(&[f32]) -> Result<()>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
         let (total, step) = (images.len(), ROUNDS * GROUP * rayon::current_num_threads());
-        progress(0, total);
-        for first in (0..total).step_by(step) {
-            let count = step.min(total - first);
+        progress(range.start, total);
+        for first in range.clone().step_by(step) {
+            let count = step.min(range.end - first);
             let mut values = vec![0.0; count * FEATURES];
             values
                 .par_chunks_mut(GROUP * FEATURES)

@@ -5,6 +5,10 @@ use crate::data::Dataset;
 use crate::error::{Error, Result};
 use std::path::Path;
 
+/// Images after which unfinished sums are kept: a multiple of what [`Moments`] adds together, so that going on changes no
+/// bit.
+const PART: usize = 1024;
+
 /// What is known of the features of an image set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
@@ -34,6 +38,44 @@ impl Statistics {
         };
         extractor.each(images, &mut add, progress)?;
         Self::new(moments, Some(extractor.protocol()), Some(extractor.hash().to_owned()))
+    }
+
+    /// As [`Self::of`], to the bit, but kept in the file `part` from time to time and taken up from there. None if `stop`
+    /// became true before the end.
+    pub fn resumed(
+        extractor: &Extractor,
+        images: &dyn Dataset,
+        part: &Path,
+        stop: &dyn Fn() -> bool,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Option<Self>> {
+        let of = |moments| Self::new(moments, Some(extractor.protocol()), Some(extractor.hash().to_owned()));
+        let total = images.len();
+        let fits = |moments: &Moments| {
+            let n = moments.count() as usize;
+            moments.dim() == super::FEATURES && n < total && n.is_multiple_of(PART)
+        };
+        // A damaged file, or one of something else, is made anew.
+        let kept = Self::load(part).ok().filter(|kept| kept.check_made_by(extractor).is_ok());
+        let kept = kept.and_then(|kept| kept.moments).filter(fits);
+        let mut moments = kept.unwrap_or_else(|| Moments::new(super::FEATURES));
+        let mut done = moments.count() as usize;
+        while done < total {
+            if stop() {
+                return Ok(None);
+            }
+            let end = (done + PART).min(total);
+            let mut add = |row: &[f32]| {
+                moments.push(row);
+                Ok(())
+            };
+            extractor.each_of(images, done..end, &mut add, progress)?;
+            done = end;
+            if done < total {
+                of(moments.clone())?.save(part)?;
+            }
+        }
+        of(moments).map(Some)
     }
 
     /// Number of images, if known.
@@ -94,14 +136,23 @@ impl Statistics {
 
     /// An error if the two were not made in the same way; what is unknown is let pass.
     pub fn check_alike(&self, other: &Self) -> Result<()> {
-        if let (Some(a), Some(b)) = (self.protocol, other.protocol)
+        self.check(other.protocol, other.weights.as_deref())
+    }
+
+    /// An error if it was made in another way than `extractor` would; what is unknown is let pass.
+    pub fn check_made_by(&self, extractor: &Extractor) -> Result<()> {
+        self.check(Some(extractor.protocol()), Some(extractor.hash()))
+    }
+
+    fn check(&self, protocol: Option<Protocol>, weights: Option<&str>) -> Result<()> {
+        if let (Some(a), Some(b)) = (self.protocol, protocol)
             && a != b
         {
             return Err(Error::request(format!(
                 "statistics of two protocols, {a} and {b}: their distance means nothing; make both with one protocol"
             )));
         }
-        if let (Some(a), Some(b)) = (&self.weights, &other.weights)
+        if let (Some(a), Some(b)) = (self.weights.as_deref(), weights)
             && a != b
         {
             return Err(Error::request(format!(
