@@ -323,3 +323,28 @@ fn wrong_weights_are_named() {
     error_of(save(&[32, 3, 5, 5], 0.0), &["[32, 3, 5, 5]", "not FID's Inception"]);
     error_of(save(&[32, 3, 3, 3], f32::NAN), &["Conv2d_1a_3x3.conv.weight", "no numbers"]);
 }
+
+/// Statistics that were stopped go on to the same bits, and not from a file of another protocol.
+#[test]
+fn stopped_statistics_go_on() {
+    let Some(extractor) = extractor(Protocol::TorchFidelity) else { return };
+    let Some(set) = cifar10("test[0:70]") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let part = dir.path().join("part.npz");
+    let go = |stop: &dyn Fn() -> bool, seen: &mut Vec<usize>| {
+        Statistics::resumed(extractor, &*set, (&part, 1), stop, &mut |done, _| seen.push(done)).unwrap()
+    };
+    let whole = Statistics::of(extractor, &*set, &mut |_, _| ()).unwrap();
+    let asked = std::cell::Cell::new(0);
+    let second = || asked.replace(asked.get() + 1) == 1;
+    assert_eq!(go(&second, &mut vec![]), None);
+    let mut seen = vec![];
+    assert_eq!(go(&|| false, &mut seen), Some(whole.clone()));
+    assert_eq!(seen, [64, 70], "what was done is not done again");
+    let mut other = Statistics::load(&part).unwrap();
+    other.protocol = Some(Protocol::CleanFid);
+    other.save(&part).unwrap();
+    let mut seen = vec![];
+    assert_eq!(go(&|| false, &mut seen), Some(whole));
+    assert_eq!(seen.first(), Some(&0));
+}

@@ -228,6 +228,15 @@ held_out = ["data.seed=9", "data.len=4"]
     assert_eq!((outcome.measured, outcome.cells), (4, 4));
     let table = std::fs::read_to_string(dir.path().join("out/table.md")).unwrap();
     assert!(table.contains("PSNR, dB (higher is better)"), "{table}");
+    // Pictures are compared, whatever the network makes: a hundredth of its output changes a bicubic picture but little.
+    let residual = Plan::open(&path, &["set=[\"task.residual=100\"]"], None).unwrap();
+    let (_, results) =
+        run(&residual, &options(dir.path().join("residual")), &Device::flex(), &AtomicBool::new(false), &mut |_| ())
+            .unwrap();
+    let decibels = results.rows[0].entries[0].as_ref().unwrap().mean.unwrap();
+    assert!(decibels > 18.0, "{decibels} dB");
+    let unheld = Plan::open(&path, &["evaluate.held_out=[]"], None).unwrap_err();
+    assert!(unheld.to_string().contains("trained on"), "{unheld}");
     let few = Plan::open(&path, &["sample.count=5"], None).unwrap();
     let stop = AtomicBool::new(false);
     let error = run(&few, &options(dir.path().join("few")), &Device::flex(), &stop, &mut |_| ()).unwrap_err();
@@ -268,9 +277,14 @@ fn two_checkpoints_are_compared_from_the_same_noise() {
     };
     let compared =
         |request: &Request| compare(request, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap().unwrap();
+    let mut twice = request("study/models/adm");
+    twice.sample.seeds = vec![3, 3];
+    let error = compare(&twice, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("sample.seeds: must be distinct") && !twice.out.exists(), "{error}");
     let same = compared(&request("study/models/adm"));
     assert!(same.likeness.iter().all(|l| l.psnr == 100.0) && same.differences.is_empty());
-    let other = request("study/models/flow-heun");
+    // What the directory knew of the earlier B is forgotten.
+    let other = Request { out: request("study/models/adm").out, ..request("study/models/flow-heun") };
     let found = compared(&other);
     assert!(found.likeness.iter().all(|l| l.psnr < 60.0) && found.likeness.len() == 2);
     let [a, b] = &found.sides;

@@ -19,6 +19,9 @@ const SPLITS: usize = 10;
 /// The neighbour of precision and recall, as `crossfade eval` has it.
 const NEIGHBOUR: usize = 3;
 
+/// Blocks of 64 images after which unfinished statistics of the reference are kept.
+const KEPT: usize = 16;
+
 /// What images are compared with.
 enum Ground {
     Nothing,
@@ -114,7 +117,8 @@ impl Basis {
                     false => {
                         std::fs::create_dir_all(cache).map_err(Error::io(cache))?;
                         let part = kept.with_extension("part.npz");
-                        let Some(made) = Statistics::resumed(extractor, &**images, &part, stop, progress)? else {
+                        let Some(made) = Statistics::resumed(extractor, &**images, (&part, KEPT), stop, progress)?
+                        else {
                             return Ok(None);
                         };
                         made.save(&kept)?;

@@ -2,8 +2,8 @@
 use super::matrix::{matrix, product};
 use crate::error::{Error, Result};
 
-/// Vectors whose products are added together.
-const BLOCK: usize = 64;
+/// Vectors whose products are added together; sums of whole blocks can be stored and gone on with to the bit.
+pub(super) const BLOCK: usize = 64;
 
 /// n, Σ x and Σ x xᵀ of features, in f64.
 ///

@@ -1,13 +1,10 @@
 //! Statistics in files: `mu` and `sigma` for pytorch-fid and its kin, and the sums that merge exactly.
+use super::moments::BLOCK;
 use super::npz::{Npz, Values, write};
 use super::{Extractor, Gaussian, Moments, Protocol};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use std::path::Path;
-
-/// Images after which unfinished sums are kept: a multiple of what [`Moments`] adds together, so that going on changes no
-/// bit.
-const PART: usize = 1024;
 
 /// What is known of the features of an image set.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,20 +37,20 @@ impl Statistics {
         Self::new(moments, Some(extractor.protocol()), Some(extractor.hash().to_owned()))
     }
 
-    /// As [`Self::of`], to the bit, but kept in the file `part` from time to time and taken up from there. None if `stop`
-    /// became true before the end.
+    /// As [`Self::of`], to the bit, but kept in the file `part` after every so many blocks of [`Moments`] and taken up from
+    /// there. None if `stop` became true before the end.
     pub fn resumed(
         extractor: &Extractor,
         images: &dyn Dataset,
-        part: &Path,
+        (part, blocks): (&Path, usize),
         stop: &dyn Fn() -> bool,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Self>> {
         let of = |moments| Self::new(moments, Some(extractor.protocol()), Some(extractor.hash().to_owned()));
-        let total = images.len();
+        let (total, every) = (images.len(), blocks.max(1) * BLOCK);
         let fits = |moments: &Moments| {
             let n = moments.count() as usize;
-            moments.dim() == super::FEATURES && n < total && n.is_multiple_of(PART)
+            moments.dim() == super::FEATURES && n < total && n.is_multiple_of(BLOCK)
         };
         // A damaged file, or one of something else, is made anew.
         let kept = Self::load(part).ok().filter(|kept| kept.check_made_by(extractor).is_ok());
@@ -64,7 +61,7 @@ impl Statistics {
             if stop() {
                 return Ok(None);
             }
-            let end = (done + PART).min(total);
+            let end = (done + every).min(total);
             let mut add = |row: &[f32]| {
                 moments.push(row);
                 Ok(())
