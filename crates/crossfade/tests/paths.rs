@@ -8,6 +8,7 @@ use crossfade::generate::{Job, Shard, reproduce, run};
 use crossfade::lab::{Mixture, median, process_samplers, processes, sliced_w2, solve_process};
 use crossfade::loss::AutoencoderLoss;
 use crossfade::math::cld::Cld;
+use crossfade::math::path::PathFn;
 use crossfade::math::{Attenuation, GridKind, NoiseScale, Process};
 use crossfade::nn::{AutoencoderConfig, Decoders, UNetConfig};
 use crossfade::rng::{Purpose, Stream};

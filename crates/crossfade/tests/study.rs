@@ -283,6 +283,10 @@ fn two_checkpoints_are_compared_from_the_same_noise() {
     assert!(error.to_string().contains("sample.seeds: must be distinct") && !twice.out.exists(), "{error}");
     let same = compared(&request("study/models/adm"));
     assert!(same.likeness.iter().all(|l| l.psnr == 100.0) && same.differences.is_empty());
+    assert!(same.denoising.len() == 9 && same.denoising.iter().all(|at| at.rms[0] == at.rms[1]));
+    // With little noise the image is seen, with much it is guessed.
+    let [least, most] = [same.denoising[0].rms[0], same.denoising[8].rms[0]];
+    assert!(least < 0.1 && most > 0.2, "{least} {most}");
     // What the directory knew of the earlier B is forgotten.
     let other = Request { out: request("study/models/adm").out, ..request("study/models/flow-heun") };
     let found = compared(&other);

@@ -7,6 +7,7 @@ mod solve;
 pub use job::{Job, JobReport, Shard, run};
 pub use maker::Maker;
 pub use recipe::{Recipe, Reproduced, reproduce};
+pub(crate) use solve::estimate_at;
 pub use solve::solve;
 
 use crate::config::SampleConfig;

@@ -37,6 +37,12 @@ pub fn solve(
     sampler.run(&problem, &times, start(0).scale(path.sigma(1.0)), hooks)
 }
 
+/// x̂_0 at (x_t, t) as the samplers of the path see it.
+pub fn estimate_at(net: &dyn Network, config: &SampleConfig, path: Path, x_t: &Images, t: f64) -> Result<Images> {
+    let denoise = PathNet { net, path, blend: &config.blend, clip: config.clip() };
+    Ok(denoise.denoise(x_t, t)?.x0)
+}
+
 /// A network as the samplers of a path see it.
 struct PathNet<'a> {
     net: &'a dyn Network,

@@ -1,4 +1,5 @@
 //! Two checkpoints side by side: the same noise, the same sampler, the same judge.
+use super::denoise::{Denoising, denoising};
 use super::page::{Page, Td};
 use super::plan::{Plan, rows};
 use super::results::Results;
@@ -87,6 +88,8 @@ pub struct Comparison {
     pub results: Results,
     /// How alike images of the same noise are; empty if their sizes differ.
     pub likeness: Vec<Likeness>,
+    /// How well they denoise the training images of A; empty if they cannot be compared so.
+    pub denoising: Vec<Denoising>,
     /// Where the configurations differ.
     pub differences: Vec<Difference>,
 }
@@ -145,7 +148,11 @@ pub fn compare(
         }
     };
     let differences = differences(&checkpoints[0].config, &checkpoints[1].config)?;
-    let found = Comparison { sides: [side(0), side(1)], results, likeness, differences };
+    let denoising = match request.evaluate.reference == "train" && checkpoints[0].config.latent.is_none() {
+        true => denoising(&checkpoints, &*crate::train::images(&plan.base, None)?, device)?,
+        false => vec![],
+    };
+    let found = Comparison { sides: [side(0), side(1)], results, likeness, denoising, differences };
     write_atomic(request.out.join("comparison.html"), found.page(&pictures).as_bytes())?;
     Ok(Some(found))
 }
@@ -244,6 +251,16 @@ impl Comparison {
         for (png, width, caption) in pictures {
             page.picture(png, *width, (1000 / width).max(1), &format!("{caption}: A above, B below"));
         }
+        if let Some(first) = self.denoising.first() {
+            page.heading("Denoising");
+            let rows = self.denoising.iter().map(|at| {
+                let [a, b] = at.rms.map(|rms| Td::new(format!("{rms:.4}")));
+                vec![Td::new(at.ratio.to_string()), a, b]
+            });
+            page.table(&["noise σ/α".into(), "A".into(), "B".into()], rows.collect());
+            let note = "Root mean square of the estimate of x_0 minus x_0, values in [−1, 1], over the first";
+            page.note(&format!("{note} {} training images of A with equal noise.", first.images));
+        }
         page.heading("Configurations");
         let cell = |value: &Option<String>| Td::fact(value.clone().unwrap_or("–".into()));
         let rows = self.differences.iter().map(|d| vec![Td::new(&d.key), cell(&d.values[0]), cell(&d.values[1])]);
@@ -270,6 +287,12 @@ impl fmt::Display for Comparison {
         }
         if self.likeness.is_empty() {
             writeln!(f, "images of different sizes: not compared one by one")?;
+        }
+        if !self.denoising.is_empty() {
+            writeln!(f, "\nerror of x_0 at noise sigma/alpha, A | B:")?;
+        }
+        for Denoising { ratio, rms: [a, b], .. } in &self.denoising {
+            writeln!(f, "  {ratio:<5} {a:.4} | {b:.4}")?;
         }
         let said = |value: &Option<String>| value.clone().unwrap_or("–".into());
         writeln!(

@@ -6,6 +6,7 @@
 mod cell;
 mod chart;
 mod compare;
+mod denoise;
 mod judge;
 mod measure;
 mod merge;
@@ -20,6 +21,7 @@ mod table;
 
 pub use cell::{Cell, CellResult, Identity, Record};
 pub use compare::{Comparison, Difference, Likeness, Request, Side, compare};
+pub use denoise::Denoising;
 pub use merge::merge;
 pub use plan::{Model, Plan, Row};
 pub use results::{Entry, ModelFacts, Results, RowResult, Versus};

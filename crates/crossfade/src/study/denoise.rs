@@ -1,0 +1,90 @@
+//! How well two networks denoise the same images with as much noise, whatever their processes.
+use crate::checkpoint::{Checkpoint, Weights};
+use crate::data::Dataset;
+use crate::engine::{Device, Images, from_host, to_host};
+use crate::error::Result;
+use crate::generate::estimate_at;
+use crate::nn::Denoiser;
+use crate::nn::baseline::Network;
+use crate::rng::{Purpose, Stream};
+use crate::sample::Law;
+use crate::task::Planes;
+use crossfade_math::Field;
+use crossfade_math::path::{Path, PathFn};
+use serde::Serialize;
+
+/// Images that are denoised.
+const IMAGES: usize = 256;
+/// Images at a time.
+const BATCH: usize = 64;
+/// κ = σ/α of the noise.
+const RATIOS: [f64; 9] = [0.05, 0.1, 0.2, 0.35, 0.7, 1.4, 3.0, 8.0, 30.0];
+
+/// The errors of both at one noise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Denoising {
+    /// κ = σ/α.
+    pub ratio: f64,
+    /// Root mean square of x̂_0 − x_0 over values in [−1, 1], to which x̂_0 is limited.
+    pub rms: [f64; 2],
+    /// Images.
+    pub images: usize,
+}
+
+/// The errors of both on the first images of a set; empty if one of them works on latents or has no (α_t, σ_t), or if they
+/// make images of different sizes.
+pub fn denoising(checkpoints: &[Checkpoint; 2], set: &dyn Dataset, device: &Device) -> Result<Vec<Denoising>> {
+    let network = |i: usize| &checkpoints[i].config.network;
+    let alike = (network(0).resolution, network(0).channels) == (network(1).resolution, network(1).channels);
+    if !alike || checkpoints.iter().any(|c| c.config.latent.is_some() || c.config.condition.is_some()) {
+        return Ok(vec![]);
+    }
+    let mut errors = [vec![], vec![]];
+    for (checkpoint, errors) in checkpoints.iter().zip(&mut errors) {
+        let net = checkpoint.denoiser(Weights::Ema, device)?;
+        let Some(path) = Law::new(net.process(), net.baseline()).path() else { return Ok(vec![]) };
+        for ratio in RATIOS {
+            errors.push(error(&net, checkpoint, path, ratio, set, device)?);
+        }
+    }
+    let [a, b] = errors;
+    let pairs = RATIOS.into_iter().zip(a.into_iter().zip(b));
+    let images = IMAGES.min(set.len());
+    Ok(pairs.map(|(ratio, (a, b))| Denoising { ratio, rms: [a, b], images }).collect())
+}
+
+/// The error of one network at one noise. Noise is a function of image and κ.
+fn error(
+    net: &Denoiser,
+    checkpoint: &Checkpoint,
+    path: Path,
+    ratio: f64,
+    set: &dyn Dataset,
+    device: &Device,
+) -> Result<f64> {
+    // The nearest time that the network knows.
+    let t = path.time_of_ratio(ratio);
+    let t = path.tick().map_or(t, |tick| (t / tick).round().max(1.0) * tick);
+    let network = &checkpoint.config.network;
+    let (count, side, channels) = (IMAGES.min(set.len()), network.resolution, network.channels);
+    let (mut sum, mut values) = (0.0, 0);
+    for first in (0..count).step_by(BATCH) {
+        let last = (first + BATCH).min(count);
+        let (mut clean, mut noise) = (vec![], vec![]);
+        for k in first..last {
+            let planes = Planes::from_image(&set.get(k)?.with_channels(channels));
+            let mut eps = vec![0.0; planes.values.len()];
+            Stream::new(0, k as u64, ratio.to_bits(), Purpose::Noise).fill_normal(&mut eps);
+            clean.extend(planes.values);
+            noise.extend(eps);
+        }
+        let shape = [last - first, channels, side, side];
+        let (x0, eps) = (Images(from_host(&clean, shape, device)), Images(from_host(&noise, shape, device)));
+        let x_t = Images::lincomb(&[(path.alpha(t).into(), &x0), (path.sigma(t).into(), &eps)]);
+        let x0_hat = estimate_at(net, &checkpoint.config.sample, path, &x_t, t)?.clamp(-1.0, 1.0);
+        let found = to_host(x0_hat.0);
+        sum += found.iter().zip(&clean).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
+        values += found.len();
+    }
+    Ok((sum / values.max(1) as f64).sqrt())
+}
