@@ -212,10 +212,15 @@ fn a_full_disk_leaves_nothing_half_written() {
     assert!(before == last(&dir.path().join("run")));
 }
 
-/// Ctrl-C writes a checkpoint and ends well; the run can be resumed.
+/// Ctrl-C or SIGTERM writes a checkpoint and ends well; the run can be resumed.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_saves_and_exits_cleanly() {
+    ["-INT", "-TERM"].map(interrupted);
+}
+
+#[cfg(unix)]
+fn interrupted(signal: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut command = train(dir.path(), "run");
     command.args(["--set", "train.steps=1000000", "--set", "train.checkpoint_every=1000000"]);
@@ -228,7 +233,7 @@ fn an_interrupted_run_saves_and_exits_cleanly() {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    succeed(Command::new("kill").args(["-INT", &child.id().to_string()]));
+    succeed(Command::new("kill").args([signal, &child.id().to_string()]));
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).contains("stopped after"));

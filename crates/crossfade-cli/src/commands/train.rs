@@ -28,7 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 A configuration with an [autoencoder] section trains an autoencoder, one with a [latent] section a
 network on its latents.
 
-Ctrl-C writes a checkpoint before it stops; --resume continues as if the run had never been stopped.")]
+Ctrl-C, or a scheduler's SIGTERM, writes a checkpoint before it stops; --resume continues as if the run had
+never been stopped.")]
 pub struct TrainArgs {
     /// The configuration
     #[arg(value_name = "CONFIG")]
@@ -81,7 +82,7 @@ pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
     finish(&summary, &next, context)
 }
 
-/// A flag that Ctrl-C sets.
+/// A flag that Ctrl-C sets, and SIGTERM, with which schedulers announce the end.
 pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);

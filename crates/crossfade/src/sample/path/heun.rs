@@ -29,7 +29,7 @@ impl Churn {
     /// None at all.
     pub const NONE: Self = Self { amount: 0.0, min: 0.0, max: 0.0, noise: 1.0 };
 
-    /// EDM's for CIFAR-10, unconditional, VP and VE networks.
+    /// EDM's for CIFAR-10 with its VP network.
     pub const CIFAR10: Self = Self { amount: 30.0, min: 0.01, max: 1.0, noise: 1.007 };
 
     /// γ: the noise level rises by this share before a step.
