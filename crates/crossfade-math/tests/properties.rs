@@ -347,3 +347,14 @@ mod paths {
         assert!(bad.len() == 2 && bad.iter().any(|p| p.starts_with("sigma_max must be positive")), "{bad:?}");
     }
 }
+
+/// At t = 1 the ε head says nothing of x_0 (§9): alone it gives zero; blended, the φ head speaks.
+#[test]
+fn at_the_start_eps_alone_gives_zero() {
+    for p in processes() {
+        let phi = p.phi(&0.6, &[0.3, -0.2][..p.drawn_parts()]);
+        let at = |blend: Blend| blend.estimate(&p, &0.9, &phi, &0.9, 1.0, None).x0;
+        assert_eq!(at(Blend::Eps), 0.0, "{p:?}");
+        assert_eq!(at(Blend::Average), at(Blend::Phi), "{p:?}");
+    }
+}

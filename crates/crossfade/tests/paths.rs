@@ -277,6 +277,9 @@ fn what_does_not_fit_a_process_is_said() {
     assert!(problems(&["baseline.kind=cld", "sample.grid.kind=karras"]).contains("karras"));
     assert!(problems(&["baseline.kind=ddpm", "sample.steps=2000"]).contains("1000"));
     assert!(problems(&["loss.supervise=eps", "network.decoders=two"]).contains("single decoder"));
+    assert!(problems(&["baseline.kind=edm", "loss.weighting=ones"]).contains("loss.weighting"));
+    assert!(problems(&["baseline.kind=vp", "loss.t_min=0.01"]).contains("loss.t_min"));
+    assert!(problems(&["baseline.kind=ddpm", "sample.grid.final_t=0.0001"]).contains("final_t"));
     let both = problems(&["baseline.kind=edm", "baseline.sigma_min=90", "baseline.log_std=-1", "sample.eta=2"]);
     assert!(both.contains("sigma_min") && both.contains("log_std") && both.contains("eta"), "{both}");
 }

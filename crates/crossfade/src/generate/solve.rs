@@ -38,6 +38,9 @@ pub fn solve(
 }
 
 /// x̂_0 at (x_t, t) as the samplers of the path see it.
+///
+/// # Shapes
+/// `x_t` and the result `[B, C, H, W]`.
 pub fn estimate_at(net: &dyn Network, config: &SampleConfig, path: Path, x_t: &Images, t: f64) -> Result<Images> {
     let denoise = PathNet { net, path, blend: &config.blend, clip: config.clip() };
     Ok(denoise.denoise(x_t, t)?.x0)
