@@ -252,3 +252,22 @@ fn bench_prints_one_line_like_its_peer() {
         assert!(line[key].is_number(), "{key} in {text}");
     }
 }
+
+/// What would change nothing is refused, with what it is for.
+#[test]
+fn options_that_mean_nothing_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    succeed(train(dir.path(), "run").args(["--set", "train.steps=1"]));
+    let refused = |arguments: &[&str], what: &str| {
+        let mut command = crossfade();
+        command.arg("sample").arg(dir.path().join("run")).args(["--count", "1", "--out"]).arg(dir.path().join("out"));
+        let output = command.args(arguments).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && message.contains(what), "{arguments:?}: {message}");
+    };
+    refused(&["--eta", "0.5"], "--eta is for the sampler ddim");
+    refused(&["--churn", "30"], "--churn is for the sampler heun-churn");
+    refused(&["--steps", "3", "--grid", "explicit:1,0.5"], "explicit times");
+    refused(&["--rho", "7"], "--rho is for the grids karras and power");
+    assert!(!dir.path().join("out").exists());
+}
