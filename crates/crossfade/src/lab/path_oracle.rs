@@ -49,11 +49,18 @@ pub struct CldOracle {
     pub cld: Cld,
 }
 
-impl VelocityScore<Points> for CldOracle {
-    fn score(&self, x: &Points, v: &Points, t: f64) -> Result<Points> {
+impl CldOracle {
+    /// Covariance of (x_t, v_t), given the component.
+    pub fn covariance(&self, t: f64) -> Cov2 {
         let start = Cov2 { xx: self.mixture.std.powi(2), xv: 0.0, vv: self.cld.gamma * self.cld.mass() };
         let b = self.cld.integral(t);
-        let cov = start.moved(&self.cld.transition(b)).plus(&self.cld.noise(b));
+        start.moved(&self.cld.transition(b)).plus(&self.cld.noise(b))
+    }
+}
+
+impl VelocityScore<Points> for CldOracle {
+    fn score(&self, x: &Points, v: &Points, t: f64) -> Result<Points> {
+        let cov = self.covariance(t);
         let ((mean_x, mean_v), det) = (self.cld.mean(t), cov.det());
         let rows: Vec<Vec<f64>> = (x.data.par_chunks(x.dim).zip(v.data.par_chunks(x.dim)))
             .map(|(x, v)| {

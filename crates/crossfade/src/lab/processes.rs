@@ -78,6 +78,7 @@ pub fn curves(config: &LabConfig, law: &Law, data: &Points) -> Result<Vec<Curve>
                 evaluations: sampled.nfe,
                 rms: reference.map(|(_, exact)| rms(&sampled.x0, exact)),
                 median: reference.map(|(_, exact)| median(&sampled.x0, exact)),
+                weak: config.weak_error(law, sampler, &grid, steps)?,
                 w2: sliced_w2(&sampled.x0, data),
             });
         }

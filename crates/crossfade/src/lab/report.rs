@@ -21,6 +21,8 @@ pub struct Cell {
     pub rms: Option<f64>,
     /// Median distance to the exact solution, for deterministic samplers.
     pub median: Option<f64>,
+    /// For stochastic samplers: W2 distance to what infinitely many steps make of one Gaussian, over its deviation.
+    pub weak: Option<f64>,
     /// Sliced W2 distance to the data.
     pub w2: f64,
 }
@@ -36,13 +38,13 @@ pub struct Curve {
     pub grid: &'static str,
     /// A run for each number of evaluations.
     pub cells: Vec<Cell>,
-    /// Observed order between neighbouring cells, from the median error.
+    /// Observed order between neighbouring cells: of the median error, or of the distribution's.
     pub orders: Vec<f64>,
 }
 
 impl Curve {
     pub(super) fn new(process: &'static str, sampler: Sampler, grid: &'static str, cells: Vec<Cell>) -> Self {
-        let errors: Option<Vec<_>> = cells.iter().map(|c| Some((c.steps, c.median?))).collect();
+        let errors: Option<Vec<_>> = cells.iter().map(|c| Some((c.steps, c.median.or(c.weak)?))).collect();
         Self { process, sampler, grid, orders: errors.map_or_else(Vec::new, |e| slopes(&e)), cells }
     }
 }
@@ -120,10 +122,17 @@ impl fmt::Display for LabReport {
             c.seed,
             if c.noise == NoiseScale::Sqrt { "sqrt(t)" } else { "t" }
         )?;
-        writeln!(f, "RMS: distance to the exact solution of the same equation. W2: sliced distance to the data;")?;
         writeln!(
             f,
-            "two samples of the data are {:.4} apart. Order: slope of the median error over the last steps.",
+            "Error: RMS distance to the exact solution of the same equation; where a sampler draws noise, of the distribution that it"
+        )?;
+        writeln!(
+            f,
+            "makes of one Gaussian to that of infinitely many steps, over its std. W2: sliced distance to the data;"
+        )?;
+        writeln!(
+            f,
+            "two samples of the data are {:.4} apart. Order: slope of the median error, or of the distribution's, over the last steps.",
             self.floor
         )?;
         let mut heading = None;
@@ -134,7 +143,7 @@ impl fmt::Display for LabReport {
             }
             write!(f, "{:<17} {:<12}", curve.sampler.name(), curve.grid)?;
             for cell in &curve.cells {
-                let rms = cell.rms.map_or("-".into(), |r| format!("{r:.1e}"));
+                let rms = cell.rms.or(cell.weak).map_or("-".into(), |r| format!("{r:.1e}"));
                 write!(f, " | {rms:<6} {:<6.4}", cell.w2)?;
             }
             let tail = &curve.orders[curve.orders.len().saturating_sub(2)..];
@@ -154,7 +163,7 @@ impl LabReport {
         for curve in &self.curves {
             text += &format!("| {} | {} | {} |", curve.process, curve.sampler.name(), curve.grid);
             for cell in &curve.cells {
-                let rms = cell.rms.map_or("–".into(), |r| format!("{r:.1e}"));
+                let rms = cell.rms.or(cell.weak).map_or("–".into(), |r| format!("{r:.1e}"));
                 text += &format!(" {rms} / {:.3} |", cell.w2);
             }
             let order = curve.orders.last().map_or("–".into(), |o| format!("{o:.2}"));
@@ -171,7 +180,7 @@ impl LabReport {
         }
         write!(f, " | order\n{:<17} {:<12}", "sampler", "grid")?;
         for _ in &self.config.evaluations {
-            write!(f, " | {:<6} {:<6}", "RMS", "W2")?;
+            write!(f, " | {:<6} {:<6}", "error", "W2")?;
         }
         writeln!(f, " |")
     }
