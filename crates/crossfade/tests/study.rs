@@ -127,6 +127,45 @@ fn a_study_is_the_same_killed_shared_or_in_other_batches() {
     check_report(&at("whole"));
 }
 
+/// Studies that share a directory of models train each of them once, also when they run at the same time.
+#[test]
+fn studies_at_the_same_time_train_a_model_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let plan = plan(dir.path());
+    let shared = |name: &str| Options { models: Some(at("models")), ..options(at(name)) };
+    let [a, b] = std::thread::scope(|scope| {
+        let runs = ["a", "b"].map(|name| scope.spawn(|| go(&plan, &shared(name), usize::MAX)));
+        runs.map(|run| run.join().unwrap())
+    });
+    assert_eq!((a.0.measured, b.0.measured, a.1 + b.1), (12, 12, 12));
+    assert_same(&at("a"), &at("b"));
+}
+
+/// Training alone needs nothing of the metric; another model under a known name is not taken for it.
+#[test]
+fn training_needs_no_metric_and_a_changed_model_is_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    plan(dir.path());
+    let open = |sets: &[&str]| Plan::open(&dir.path().join("study.toml"), sets, None).unwrap();
+    let out = dir.path().join("out");
+    // Without weights of Inception FID could not be measured.
+    let train = Options { only: Only::Train, ..options(out.clone()) };
+    let (outcome, steps) = go(&open(&["evaluate.metric=fid", "evaluate.estimate=false"]), &train, usize::MAX);
+    assert_eq!((outcome.measured, steps), (0, 12));
+    let (outcome, steps) = go(&open(&[]), &options(out.clone()), usize::MAX);
+    assert_eq!((outcome.measured, outcome.done, steps), (12, 12, 0), "what was trained is used");
+
+    std::fs::write(dir.path().join("base.toml"), BASE.replace("lr = 1e-3", "lr = 2e-3")).unwrap();
+    std::fs::remove_dir_all(out.join("models")).unwrap();
+    let (outcome, steps) = go(&open(&[]), &options(out), usize::MAX);
+    assert_eq!(
+        (outcome.measured, outcome.done, steps),
+        (12, 12, 12),
+        "results of the old weights are not shown for the new"
+    );
+}
+
 /// One page with all in it, nothing from elsewhere, no text as markup.
 fn check_report(dir: &Path) {
     let html = std::fs::read_to_string(dir.join("report.html")).unwrap();

@@ -1,5 +1,6 @@
 //! How images are judged: what they are compared with, gathered features, values.
 use super::{Plan, hex, sha256};
+use crate::checkpoint::{self, Checkpoint};
 use crate::config::{Evaluate, Metric, RunConfig};
 use crate::data::{Dataset, Filter, Image, PassOrder, resize};
 use crate::engine::Device;
@@ -161,7 +162,14 @@ fn some(len: usize, count: u64) -> Result<usize> {
 fn ground(plan: &Plan, device: &Device) -> Result<(Ground, String)> {
     let evaluate = &plan.study.evaluate;
     let own = |config: &RunConfig| -> Result<(Ground, String)> {
-        let latent = config.latent.as_ref().map(|latent| Latent::open(latent, device)).transpose()?;
+        // A checkpoint carries its autoencoder along; the path in its configuration may be of another machine.
+        let carried =
+            plan.models.iter().filter(|m| m.config.latent == config.latent).find_map(|m| m.checkpoint.as_ref());
+        let latent = match (&config.latent, carried) {
+            (None, _) => None,
+            (Some(_), Some(path)) => Latent::of(&Checkpoint::open(&checkpoint::newest(path)?)?, device)?,
+            (Some(latent), None) => Some(Latent::open(latent, device)?),
+        };
         let images = train::images(config, latent.as_ref())?;
         let words = images.describe();
         Ok((Ground::Images(images), words))
