@@ -274,6 +274,19 @@ held_out = ["data.seed=9", "data.len=4"]
             .unwrap();
     let decibels = results.rows[0].entries[0].as_ref().unwrap().mean.unwrap();
     assert!(decibels > 18.0, "{decibels} dB");
+    // Both models side by side: the same numbers as in the studies, no training images needed.
+    let request = Request {
+        checkpoints: ["out", "residual"].map(|name| dir.path().join(name).join("models/adm")),
+        sample: plan.study.sample.clone(),
+        evaluate: plan.study.evaluate.clone(),
+        out: dir.path().join("compared"),
+        data_root: None,
+        weights: None,
+        batch: 16,
+    };
+    let compared = compare(&request, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap().unwrap();
+    assert_eq!(compared.results.rows[1].entries[0].as_ref().unwrap().mean, Some(decibels));
+    assert!(compared.likeness[0].images == 3 && compared.likeness[0].psnr < 100.0 && compared.denoising.is_empty());
     let unheld = Plan::open(&path, &["evaluate.held_out=[]"], None).unwrap_err();
     assert!(unheld.to_string().contains("trained on"), "{unheld}");
     let few = Plan::open(&path, &["sample.count=5"], None).unwrap();

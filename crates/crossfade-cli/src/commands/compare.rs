@@ -17,6 +17,7 @@ use std::path::PathBuf;
   crossfade compare runs/a runs/b --metric pixel-frechet --count 1000       needs no weights
   crossfade compare runs/a runs/b --evaluations 5,10,25 --count 5000 --out a-against-b
   crossfade compare old.safetensors new.safetensors --samplers ab2 --steps 10 --json
+  crossfade compare runs/sr-a runs/sr-b --metric psnr --held-out data.path=photos/test --count 50
 
 Both make images from the same noise; without --samplers each by its own sampler. The directory gets comparison.html and
 report.html, pages that need nothing else; a comparison that was stopped goes on in the same directory.")]
@@ -53,7 +54,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(2..))]
     count: u64,
 
-    /// What is measured; fid, kid, is and pr need the weights of Inception
+    /// What is measured; fid, kid, is and pr need the weights of Inception, psnr is for networks with a condition
     #[arg(long, default_value = "fid", value_parser = one_of(METRICS.map(Metric::name)))]
     metric: String,
 
@@ -64,6 +65,10 @@ pub struct CompareArgs {
     /// What images are compared with: train for the training images of A, or what `crossfade eval fid` takes
     #[arg(long, value_name = "IMAGES", default_value = "train")]
     reference: String,
+
+    /// For psnr: what makes the held-out images from the training images of A; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    held_out: Vec<String>,
 
     /// Directory that relative paths of images start from [default: the current one]
     #[arg(long, value_name = "DIR")]
@@ -78,7 +83,8 @@ pub struct CompareArgs {
     batch: u64,
 }
 
-const METRICS: [Metric; 6] = [Metric::Fid, Metric::Kid, Metric::Is, Metric::Pr, Metric::PixelFrechet, Metric::None];
+const METRICS: [Metric; 7] =
+    [Metric::Fid, Metric::Kid, Metric::Is, Metric::Pr, Metric::PixelFrechet, Metric::Psnr, Metric::None];
 
 impl CompareArgs {
     fn request(&self) -> Result<Request> {
@@ -100,6 +106,7 @@ impl CompareArgs {
                 metric: metric.ok_or_else(unknown)?,
                 protocol: protocol.ok_or_else(unknown)?,
                 reference: self.reference.clone(),
+                held_out: self.held_out.clone(),
                 ..Evaluate::default()
             },
             out: self.out.clone(),

@@ -1,15 +1,16 @@
 //! Two checkpoints side by side: the same noise, the same sampler, the same judge.
 use super::denoise::{Denoising, denoising};
+use super::judge::held_out;
 use super::page::{Page, Td};
 use super::plan::{Plan, rows};
 use super::results::Results;
 use super::run::{Event, Only, Options, run};
-use super::subject::{Subject, psnr};
+use super::subject::{Subject, Told, psnr};
 use super::table::number;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::{Axes, Evaluate, RunConfig, Study, StudyModel};
 use crate::cost::Cost;
-use crate::data::{contact_sheet, write_atomic};
+use crate::data::{Image, contact_sheet, write_atomic};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::generate::Shard;
@@ -148,7 +149,8 @@ pub fn compare(
         }
     };
     let differences = differences(&checkpoints[0].config, &checkpoints[1].config)?;
-    let denoising = match request.evaluate.reference == "train" && checkpoints[0].config.latent.is_none() {
+    let RunConfig { latent, condition, .. } = &checkpoints[0].config;
+    let denoising = match request.evaluate.reference == "train" && latent.is_none() && condition.is_none() {
         true => denoising(&checkpoints, &*crate::train::images(&plan.base, None)?, device)?,
         false => vec![],
     };
@@ -160,23 +162,32 @@ pub fn compare(
 /// A picture for the page: PNG, width, caption.
 type Picture = (Vec<u8>, usize, String);
 
-/// How alike the images of equal noise are, for each column with the first sampler.
+/// How alike the images of equal noise are, for each column with the first sampler; of a task those of the same held-out
+/// images, and what was wanted.
 fn likeness(
     plan: &Plan,
     checkpoints: &[Checkpoint; 2],
     request: &Request,
     device: &Device,
 ) -> Result<(Vec<Likeness>, Vec<Picture>)> {
-    let subjects = [Subject::open(&checkpoints[0], device)?, Subject::open(&checkpoints[1], device)?];
-    let rows = rows(&plan.study);
+    let held_out = held_out(plan, device)?;
+    let (rows, seed) = (rows(&plan.study), request.sample.seeds[0]);
     let count = PAIRS.min(request.sample.count);
     let (mut found, mut pictures) = (vec![], vec![]);
     for &column in plan.study.sample.columns() {
-        let mut made = vec![];
-        for (i, subject) in subjects.iter().enumerate() {
+        let (mut made, mut wanted) = (vec![], vec![]);
+        for (i, checkpoint) in checkpoints.iter().enumerate() {
             let Some(row) = rows.iter().find(|row| row.model == i) else { continue };
             let sample = row.sampling(&plan.models[i].config, &plan.study, column)?;
-            made.push(subject.make(&sample, request.sample.seeds[0], [0, count], None)?.images);
+            let Some(set) = &held_out else {
+                made.push(Subject::open(checkpoint, device)?.make(&sample, seed, [0, count], None)?.images);
+                continue;
+            };
+            let told = Told::open(checkpoint, &sample, seed, &**set, device)?;
+            let pairs: Vec<[Image; 2]> = (0..count).map(|k| told.pair(k)).collect::<Result<_>>()?;
+            let (outputs, targets) = pairs.into_iter().map(Into::into).unzip();
+            made.push(outputs);
+            wanted = targets;
         }
         let [a, b] = &made[..] else { continue };
         if a[0].pixels.len() != b[0].pixels.len() {
@@ -184,9 +195,10 @@ fn likeness(
         }
         let sum: f64 = a.iter().zip(b).map(|(a, b)| psnr(a, b)).sum();
         found.push(Likeness { column, images: count, psnr: sum / count as f64 });
-        let shown: Vec<_> = [a, b].into_iter().flat_map(|list| list.iter().take(SHOWN).cloned()).collect();
-        let sheet = contact_sheet(&shown, shown.len() / 2, 1, 1);
-        pictures.push((sheet.encode_png(&[])?, sheet.width, format!("{column} {}", of(&plan.study))));
+        let shown: Vec<_> = [a, b, &wanted].into_iter().flat_map(|list| list.iter().take(SHOWN).cloned()).collect();
+        let sheet = contact_sheet(&shown, SHOWN.min(a.len()), 1, 1);
+        let places = if wanted.is_empty() { "A above, B below" } else { "A, B, and what was wanted" };
+        pictures.push((sheet.encode_png(&[])?, sheet.width, format!("{column} {}: {places}", of(&plan.study))));
     }
     Ok((found, pictures))
 }
@@ -249,7 +261,7 @@ impl Comparison {
             page.paragraph(&format!("{column} {of}: {} dB between {n} pairs of images", number(like.psnr)));
         }
         for (png, width, caption) in pictures {
-            page.picture(png, *width, (1000 / width).max(1), &format!("{caption}: A above, B below"));
+            page.picture(png, *width, (1000 / width).max(1), caption);
         }
         if let Some(first) = self.denoising.first() {
             page.heading("Denoising");

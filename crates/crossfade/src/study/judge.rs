@@ -158,6 +158,17 @@ fn some(len: usize, count: u64) -> Result<usize> {
     }
 }
 
+/// The held-out images of a plan whose models have a condition.
+pub(super) fn held_out(plan: &Plan, device: &Device) -> Result<Option<Box<dyn Dataset>>> {
+    if plan.study.evaluate.metric != Metric::Psnr {
+        return Ok(None);
+    }
+    Ok(match ground(plan, device)?.0 {
+        Ground::Images(images) => Some(images),
+        _ => None,
+    })
+}
+
 /// What a plan compares with, and that in words.
 fn ground(plan: &Plan, device: &Device) -> Result<(Ground, String)> {
     let evaluate = &plan.study.evaluate;
