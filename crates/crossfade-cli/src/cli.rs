@@ -62,7 +62,7 @@ pub enum Command {
     Sketch(task::PlainArgs),
     /// Compare models, samplers and steps over seeds: tables, charts and a report from one file
     Sweep(sweep::SweepArgs),
-    /// Compare two checkpoints: the same noise, the same sampler, the same judge
+    /// Compare two checkpoints from the same noise by the same metric
     Compare(compare::CompareArgs),
     /// Measure how the two heads of a trained network are best blended
     Calibrate(calibrate::CalibrateArgs),
@@ -70,7 +70,7 @@ pub enum Command {
     Reconstruct(reconstruct::ReconstructArgs),
     /// Make an image again from what is written inside it
     Reproduce(reproduce::ReproduceArgs),
-    /// Measure every sampler against exact denoisers; no training, no files
+    /// Measure samplers against exact denoisers; no training, no files
     Lab(lab::LabArgs),
     /// See the whole path once: train a tiny network, sample it, compare samplers
     Demo(demo::DemoArgs),

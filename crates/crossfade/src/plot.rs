@@ -1,5 +1,5 @@
 //! Line charts as SVG and PNG, with an embedded font so that they look the same on every machine.
-use crate::data::Image;
+use crate::data::{Image, write_atomic};
 use crate::error::{Error, Result};
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
@@ -97,13 +97,11 @@ pub fn board(panels: &[(String, Image)]) -> Result<Image> {
 impl Chart {
     /// Writes the chart; the path's ending, `.svg` or `.png`, chooses the format.
     pub fn save(&self, path: &Path) -> Result<()> {
-        embed_font();
-        let drawn = match path.extension().and_then(|e| e.to_str()) {
-            Some("svg") => self.draw(&SVGBackend::new(path, SIZE).into_drawing_area(), &[]),
-            Some("png") => self.draw(&BitMapBackend::new(path, SIZE).into_drawing_area(), &[]),
-            _ => return Err(Error::file(path, "a chart is written as .svg or .png")),
-        };
-        drawn.map_err(|message| Error::file(path, message))
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("svg") => write_atomic(path, self.svg(&[])?.as_bytes()),
+            Some("png") => write_atomic(path, &self.image()?.encode_png(&[])?),
+            _ => Err(Error::file(path, "a chart is written as .svg or .png")),
+        }
     }
 
     /// The chart as SVG, with a band behind each series; `bands` may be shorter than the series.

@@ -26,7 +26,7 @@ fn every_sampler_reaches_the_data_of_every_process() {
     let data = mixture.sample(count, 1);
     let floor = sliced_w2(&data, &mixture.sample(count, 2));
     let (mut report, mut failed) = (String::new(), false);
-    for law in processes() {
+    for law in processes(NoiseScale::Sqrt) {
         for sampler in process_samplers(&law) {
             let solved = solve_process(&mixture, &law, sampler, &law.grid(&GridKind::Auto, sampler), 200, (count, 0));
             let solved = solved.unwrap();
@@ -45,7 +45,7 @@ fn deterministic_samplers_reach_their_order() {
     let (mixture, count) = (Mixture::random(DIM, 3, 0.25, 1.0, 0), 100);
     let (mut report, mut failed) = (String::new(), false);
     // The discrete chain has no limit of small steps, and CLD no deterministic sampler.
-    for law in processes().into_iter().filter(|law| !["ddpm", "cld"].contains(&law.name())) {
+    for law in processes(NoiseScale::Sqrt).into_iter().filter(|law| !["ddpm", "cld"].contains(&law.name())) {
         for sampler in process_samplers(&law).into_iter().filter(|s| !s.is_stochastic()) {
             // Where α_1 = 0, `auto` is what suits few steps; orders are seen on a grid in λ.
             let unbounded = law.path().is_some_and(|path| path.alpha(1.0) == 0.0);
@@ -69,7 +69,7 @@ fn deterministic_samplers_reach_their_order() {
 fn stochastic_samplers_reach_their_order() {
     let data = Normal { mean: 0.3, std: 0.25 };
     let (mut report, mut failed) = (String::new(), false);
-    for law in processes().into_iter().filter(|law| law.name() != "ddpm") {
+    for law in processes(NoiseScale::Sqrt).into_iter().filter(|law| law.name() != "ddpm") {
         for sampler in law.samplers().into_iter().filter(|s| s.is_stochastic()) {
             let auto = law.grid(&GridKind::Auto, sampler);
             let attenuates = matches!(law, Law::Attenuation(_));

@@ -225,6 +225,15 @@ metric = "fod"
     std::fs::write(dir.path().join("study.toml"), bad).unwrap();
     let error = Plan::open::<&str>(&dir.path().join("study.toml"), &[], None).unwrap_err().to_string();
     assert!(error.contains("model Flow, Heun") && error.contains("flaw"), "{error}");
+    // A second row of the same images, and an estimate that does not exist.
+    for (bad, message) in [
+        (STUDY.replace("[sample]", "[sample]\nblends = [\"average\"]"), "model Flow, Heun: the blend average"),
+        (STUDY.replace("kind=flow", "kind=cld").replace("heun", "sscs"), "model Flow, Heun: cld has no estimate"),
+    ] {
+        std::fs::write(dir.path().join("study.toml"), bad).unwrap();
+        let error = Plan::open::<&str>(&dir.path().join("study.toml"), &[], None).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
 }
 
 /// A task is measured on held-out images, and more training images change nothing about them.
@@ -287,6 +296,7 @@ held_out = ["data.seed=9", "data.len=4"]
     let compared = compare(&request, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap().unwrap();
     assert_eq!(compared.results.rows[1].entries[0].as_ref().unwrap().mean, Some(decibels));
     assert!(compared.likeness[0].images == 3 && compared.likeness[0].psnr < 100.0 && compared.denoising.is_empty());
+    assert_eq!(compared.not_denoised.as_deref(), Some("a network with a condition"));
     let unheld = Plan::open(&path, &["evaluate.held_out=[]"], None).unwrap_err();
     assert!(unheld.to_string().contains("trained on"), "{unheld}");
     let few = Plan::open(&path, &["sample.count=5"], None).unwrap();
@@ -305,7 +315,11 @@ fn the_studies_open() {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
-        if text.contains("[[model]]") {
+        if path.ends_with("README.md") {
+            // The example to start from knows every option by its name.
+            let example = text.split("```toml").nth(1).unwrap().split("```").next().unwrap();
+            Study::parse(example, "README.md").unwrap();
+        } else if text.contains("[[model]]") {
             Plan::open(&path, &["sample.count=100"], None).unwrap_or_else(|e| panic!("{}:\n{e}", path.display()));
             count += 1;
         }

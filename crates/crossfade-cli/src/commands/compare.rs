@@ -66,11 +66,11 @@ pub struct CompareArgs {
     #[arg(long, value_name = "IMAGES", default_value = "train")]
     reference: String,
 
-    /// For psnr: what makes the held-out images from the training images of A; may be repeated
+    /// For psnr: a setting that puts held-out images in the place of A's training images, as data.path=photos/test
     #[arg(long, value_name = "KEY=VALUE")]
     held_out: Vec<String>,
 
-    /// Directory that relative paths of images start from [default: the current one]
+    /// Directory that relative paths of images start from, those in A's configuration too [default: the current one]
     #[arg(long, value_name = "DIR")]
     data_root: Option<PathBuf>,
 

@@ -9,16 +9,21 @@ use crossfade::sample::Sampler;
 use std::path::PathBuf;
 
 /// Options of `lab`.
-///
-/// For Gaussian mixtures the best possible network is known in closed form. Deterministic samplers are compared with the
-/// exact solution of their own equation from the same noise, all samplers with the distribution of the data. So an order
-/// of convergence is measured, not claimed.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    long_about = "Measure samplers against exact denoisers; no training, no files.
+
+For Gaussian mixtures the best possible network is known in closed form.
+Deterministic samplers are compared with the exact solution of their own equation
+from the same noise, stochastic ones by the distribution that they make of one
+Gaussian, all of them with the distribution of the data. So an order of
+convergence is measured, not claimed.",
+    after_help = "Examples:
   crossfade lab --out lab                             about a minute, with chart and JSON
   crossfade lab --std 0.05 --evaluations 5,10,20      thin modes, few steps
   crossfade lab --processes all --out lab             DDPM to CLD, every sampler that fits
-  crossfade lab --attenuations all --samplers ab2,pc  every attenuation, two samplers")]
+  crossfade lab --attenuations all --samplers ab2,pc  every attenuation, two samplers"
+)]
 pub struct LabArgs {
     /// Coordinates of a point, 1 to 64 [default: 8]
     #[arg(long, value_name = "N")]
@@ -50,10 +55,10 @@ pub struct LabArgs {
 
     /// Processes to compare in place of attenuations, or all: adm, ddpm, vp, ve, edm, flow, cld, each with the samplers
     /// that fit it and the grids that suit both
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = one_of(process_names()))]
+    #[arg(long, conflicts_with = "grids", value_name = "NAME,…", value_delimiter = ',', value_parser = one_of(process_names()))]
     processes: Vec<String>,
 
-    /// Samplers to compare, or all [default: all]
+    /// Samplers to compare, or all [default: all of attenuation, or all that fit --processes]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = one_of(samplers()))]
     samplers: Vec<String>,
 
@@ -75,7 +80,7 @@ fn attenuations() -> impl Iterator<Item = &'static str> {
 }
 
 fn process_names() -> Vec<&'static str> {
-    processes().iter().map(|law| law.name()).chain(["all"]).collect()
+    processes(NoiseScale::Sqrt).iter().map(|law| law.name()).chain(["all"]).collect()
 }
 
 fn samplers() -> impl Iterator<Item = &'static str> {
@@ -110,6 +115,7 @@ fn chosen<T: Clone + PartialEq>(
 impl LabArgs {
     fn config(&self) -> LabConfig {
         let default = LabConfig::default();
+        let noise = if self.noise == "linear" { NoiseScale::Linear } else { NoiseScale::Sqrt };
         let attenuations = if self.processes.is_empty() { default.attenuations } else { vec![] };
         LabConfig {
             dim: self.dim.unwrap_or(default.dim),
@@ -118,8 +124,8 @@ impl LabArgs {
             samples: self.samples.unwrap_or(default.samples),
             seed: self.seed,
             attenuations: chosen(&self.attenuations, Attenuation::ALL, |a| a.name(), attenuations),
-            processes: chosen(&self.processes, &processes(), |law| law.name(), default.processes),
-            noise: if self.noise == "linear" { NoiseScale::Linear } else { NoiseScale::Sqrt },
+            processes: chosen(&self.processes, &processes(noise), |law| law.name(), default.processes),
+            noise,
             samplers: chosen(&self.samplers, Sampler::ALL, |s| s.name(), default.samplers),
             grids: chosen(&self.grids, &GridKind::all(), GridKind::name, default.grids),
             evaluations: if self.evaluations.is_empty() { default.evaluations } else { self.evaluations.clone() },

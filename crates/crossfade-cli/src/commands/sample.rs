@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::checkpoint::{self, Checkpoint};
-use crossfade::config::{Baseline, SampleConfig};
+use crossfade::config::SampleConfig;
 use crossfade::generate::{self, Job, Shard};
 use crossfade::math::{Blend, GridKind};
 use crossfade::sample::{Law, Sampler};
@@ -166,13 +166,11 @@ impl SampleArgs {
 
     /// An error if something was asked for that would change nothing.
     fn check(&self, config: &SampleConfig, law: &Law) -> Result<()> {
-        let x0_too =
-            matches!(law, Law::Path(Baseline::DdpmX0(_), _)) && matches!(config.blend, Blend::Phi | Blend::Eps);
         let idle = [
             (self.eta.is_some() && config.sampler != Sampler::Ddim, "--eta is for the sampler ddim"),
             (self.churn.is_some() && config.sampler != Sampler::HeunChurn, "--churn is for the sampler heun-churn"),
             (
-                self.blend.is_some() && !matches!(law, Law::Attenuation(_)) && !x0_too,
+                self.blend.is_some() && !law.blends(&config.blend),
                 "--blend is for attenuation; phi and eps also for ddpm-x0",
             ),
             (

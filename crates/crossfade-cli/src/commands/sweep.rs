@@ -10,22 +10,28 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Options of `sweep`.
-///
-/// A study is one file: models, samplers, steps, seeds and a metric. Models that are missing are trained into
-/// DIR/models, every combination is measured, and the results are written as table.md, results.csv, results.json, charts
-/// and report.html, one page that needs nothing else.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    long_about = "Compare models, samplers and steps over seeds: tables, charts and a report from one file.
+
+A study is one file: models, samplers, steps, seeds and a metric; studies/README.md
+has its options. Models that are missing are trained into DIR/models, every
+combination is measured, and the results are written as table.md, results.csv,
+results.json, charts and report.html, one page that needs nothing else.",
+    after_help = "Examples:
   crossfade sweep studies/tiny.toml --out runs/tiny-study           a minute or two, no files needed
   crossfade sweep studies/table1-nfe.toml --data-root /data --out runs/table1
-  crossfade sweep studies/table1-nfe.toml --out runs/table1 --set sample.count=500 --dry-run     what would be done
+  crossfade sweep studies/table1-nfe.toml --out runs/table1 --set sample.count=500 --dry-run
   crossfade sweep STUDY.toml --out /shared/study --shard auto       one task of a Slurm, MPI or Kubernetes job
   crossfade sweep --merge part-0 part-1 --out whole                 the parts as one
 
-After Ctrl-C or a kill the same command goes on where it was: the measurement of the moment is begun anew,
-a killed training at its last checkpoint. A finished study does nothing. Shards share the models; with --only
-sample, when all models are trained, they share the measurements. Shards that write into one directory need
-no merge.")]
+After Ctrl-C or a kill the same command goes on: the interrupted measurement starts
+over, an interrupted training continues from its last checkpoint. A finished study
+does nothing. The models, with their measurements, are divided among the shards;
+with --only sample, when all models are trained, the measurements are divided.
+Shards that write into one directory need no merge. Kubernetes says which indexed
+job it is, not of how many: set JOB_COMPLETIONS."
+)]
 pub struct SweepArgs {
     /// The study
     #[arg(value_name = "STUDY", required_unless_present = "merge")]
@@ -35,7 +41,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
-    /// Change one value of the study, as sample.count=1000; may be given many times
+    /// Change one value of the study, as sample.count=1000, or for all models set=["train.steps=500"]; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
@@ -63,7 +69,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65536))]
     batch: u64,
 
-    /// Check the study and print all that it consists of, done or not, and stop
+    /// Check the study, list its models, rows and columns whether done or not, and stop
     #[arg(long)]
     dry_run: bool,
 

@@ -39,7 +39,10 @@ pub fn sliced_w2(a: &Points, b: &Points) -> f64 {
     (total / DIRECTIONS as f64).sqrt()
 }
 
-/// Slopes of log error over log evaluations between neighbouring rows: the observed order of convergence.
+/// Slopes of log error over log steps between neighbouring rows of different steps: the observed order of convergence.
 pub fn slopes(rows: &[(usize, f64)]) -> Vec<f64> {
-    rows.windows(2).map(|w| (w[0].1 / w[1].1).ln() / (w[1].0 as f64 / w[0].0 as f64).ln()).collect()
+    rows.windows(2)
+        .filter(|w| w[0].0 != w[1].0)
+        .map(|w| (w[0].1 / w[1].1).ln() / (w[1].0 as f64 / w[0].0 as f64).ln())
+        .collect()
 }

@@ -16,7 +16,8 @@ pub struct Oracle {
     process: Process,
     /// Nodes of the joint law of the drawn parts.
     drawn: Vec<(Vec<f64>, f64)>,
-    /// Nodes for x_0 within its posterior; one centre node where the posterior mean suffices.
+    /// Nodes for x_0 within its posterior, with the logarithms of their weights; one centre node where the posterior mean
+    /// suffices.
     inner: Vec<Node>,
 }
 
@@ -26,9 +27,11 @@ const DRAWN_NODES: usize = 10;
 /// No attenuation has more parts.
 const MAX_PARTS: usize = 4;
 
-/// E over one coordinate's posterior of 1, phi and eps, times the likelihood.
-#[derive(Clone, Copy, Default)]
+/// E over one coordinate's posterior of 1, phi and eps, times the likelihood over e^top: far from all modes likelihoods are
+/// smaller than any f64.
+#[derive(Clone, Copy)]
 struct Sums {
+    top: f64,
     likelihood: f64,
     phi: [f64; MAX_PARTS],
     eps: f64,
@@ -37,7 +40,7 @@ struct Sums {
 /// One node of the drawn parts at one time.
 struct Drawn<'a> {
     values: &'a [f64],
-    weight: f64,
+    log_weight: f64,
     /// phi and the mean of x_t for x_0 = 0: for affine attenuations all that is needed.
     phi: Vec<f64>,
     offset: f64,
@@ -55,10 +58,11 @@ impl Oracle {
         }
         let inner = match process.attenuation {
             // Twelve deviations around the affine approximation of the posterior.
-            Attenuation::Sine => {
-                gauss_legendre(25).iter().map(|q| Node { value: 6.0 * q.value, weight: 6.0 * q.weight }).collect()
-            }
-            _ => vec![Node { value: 0.0, weight: 1.0 }],
+            Attenuation::Sine => gauss_legendre(25)
+                .iter()
+                .map(|q| Node { value: 6.0 * q.value, weight: (6.0 * q.weight).ln() })
+                .collect(),
+            _ => vec![Node { value: 0.0, weight: 0.0 }],
         };
         Self { mixture, process, drawn, inner }
     }
@@ -69,7 +73,7 @@ impl Oracle {
         (self.drawn.iter())
             .map(|(values, weight)| {
                 let phi = attenuation.solve(&0.0, values);
-                Drawn { values, weight: *weight, offset: attenuation.mean(&0.0, &phi, &t.into()), phi }
+                Drawn { values, log_weight: weight.ln(), offset: attenuation.mean(&0.0, &phi, &t.into()), phi }
             })
             .collect()
     }
@@ -81,16 +85,17 @@ impl Oracle {
         // x = a x_0 + offset + σ eps: variance of x, gain and deviation of x_0's posterior.
         let var = (a * std).powi(2) + sigma * sigma;
         let (gain, width) = (a * std * std / var, std * sigma / var.sqrt());
-        let mut sums = Sums::default();
+        let log_scale = -0.5 * var.ln();
+        let mut sums = Sums { top: f64::NEG_INFINITY, likelihood: 0.0, phi: [0.0; MAX_PARTS], eps: 0.0 };
         for drawn in nodes {
             let residual = x - drawn.offset - a * mu;
             let centre = mu + gain * residual;
             if self.inner.len() == 1 {
-                let mass = drawn.weight * (-0.5 * residual * residual / var).exp() / var.sqrt();
-                let mean = a * centre + drawn.offset;
-                sums.add(mass, drawn.phi.iter().copied(), (x - mean) / sigma);
+                let log_mass = drawn.log_weight + log_scale - 0.5 * residual * residual / var;
+                let (mean, last) = (a * centre + drawn.offset, drawn.phi.len() - 1);
                 // solve(x_0) = solve(0) with x_0 taken from the last part.
-                sums.phi[drawn.phi.len() - 1] -= mass * centre;
+                let phi = drawn.phi.iter().enumerate().map(|(k, phi)| if k == last { phi - centre } else { *phi });
+                sums.add(log_mass, phi, (x - mean) / sigma);
             } else {
                 self.add_by_nodes(&mut sums, drawn, x, mu, t, (centre, width));
             }
@@ -101,14 +106,15 @@ impl Oracle {
     /// The same where x_t is not affine in x_0: a sum over nodes of x_0 around (centre, width).
     fn add_by_nodes(&self, sums: &mut Sums, drawn: &Drawn, x: f64, mu: f64, t: f64, (centre, width): (f64, f64)) {
         let (sigma, std) = (self.process.noise.sigma(t), self.mixture.std);
+        let log_scale = drawn.log_weight + (width / (std * sigma)).ln();
         for node in &self.inner {
             let x0 = centre + width * node.value;
             let phi = self.process.attenuation.solve(&x0, drawn.values);
             let mean = self.process.attenuation.mean(&x0, &phi, &t.into());
             // prior(x_0) · p(x | x_0) · dx_0; the common 1/√2π factors cancel.
-            let prior = (-0.5 * ((x0 - mu) / std).powi(2)).exp() / std;
-            let likelihood = width * prior * (-0.5 * ((x - mean) / sigma).powi(2)).exp() / sigma;
-            sums.add(drawn.weight * node.weight * likelihood, phi.iter().copied(), (x - mean) / sigma);
+            let (prior, noise) = ((x0 - mu) / std, (x - mean) / sigma);
+            let log_mass = log_scale + node.weight - 0.5 * (prior * prior + noise * noise);
+            sums.add(log_mass, phi.iter().copied(), noise);
         }
     }
 
@@ -119,7 +125,7 @@ impl Oracle {
             .map(|mean| x.iter().zip(mean).map(|(&x, &mu)| self.coordinate(nodes, x, mu, t)).collect())
             .collect();
         let logs: Vec<f64> = (components.iter().zip(&self.mixture.weights))
-            .map(|(sums, w)| w.ln() + sums.iter().map(|s| s.likelihood.max(1e-300).ln()).sum::<f64>())
+            .map(|(sums, w)| w.ln() + sums.iter().map(|s| s.top + s.likelihood.ln()).sum::<f64>())
             .collect();
         let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total: f64 = logs.iter().map(|l| (l - top).exp()).sum();
@@ -127,7 +133,7 @@ impl Oracle {
         for (sums, log) in components.iter().zip(&logs) {
             let share = (log - top).exp() / total;
             for (d, s) in sums.iter().enumerate() {
-                let scale = share / s.likelihood.max(1e-300);
+                let scale = share / s.likelihood;
                 for (part, phi) in s.phi[..parts].iter().enumerate() {
                     out[part * dim + d] += scale * phi;
                 }
@@ -139,7 +145,16 @@ impl Oracle {
 }
 
 impl Sums {
-    fn add(&mut self, mass: f64, phi: impl Iterator<Item = f64>, eps: f64) {
+    /// Adds e^log_mass times 1, phi and eps.
+    fn add(&mut self, log_mass: f64, phi: impl Iterator<Item = f64>, eps: f64) {
+        if log_mass > self.top {
+            let kept = (self.top - log_mass).exp();
+            self.top = log_mass;
+            self.likelihood *= kept;
+            self.phi.iter_mut().for_each(|sum| *sum *= kept);
+            self.eps *= kept;
+        }
+        let mass = (log_mass - self.top).exp();
         self.likelihood += mass;
         self.phi.iter_mut().zip(phi).for_each(|(sum, phi)| *sum += mass * phi);
         self.eps += mass * eps;
@@ -164,6 +179,21 @@ impl Predict<Points> for Oracle {
 mod tests {
     use super::*;
     use crossfade_math::{Draw, Field, NoiseScale};
+
+    /// Far from every mode, with little noise, x_0 is at the nearest one.
+    #[test]
+    fn far_from_all_modes_the_nearest_is_meant() {
+        let mixture = Mixture { dim: 1, weights: vec![0.5; 2], means: vec![vec![-1.0], vec![1.0]], std: 1e-3 };
+        for &attenuation in Attenuation::ALL {
+            let process = Process { attenuation, ..Process::default() };
+            let heads =
+                Oracle::new(mixture.clone(), process).predict(&Points { dim: 1, data: vec![0.4] }, 1e-6, None).unwrap();
+            let phi: Vec<f64> = heads.phi.iter().map(|part| part.data[0]).collect();
+            // x_0 + H_1(phi) = 0.
+            let x0 = -attenuation.H(&phi, &1.0.into());
+            assert!((x0 - 1.0).abs() < 0.5, "{attenuation:?}: {x0}");
+        }
+    }
 
     /// The heads of a sampled batch must be unbiased: E[(phi − phi_hat) g(x_t)] = 0 for any g.
     #[test]

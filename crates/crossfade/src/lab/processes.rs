@@ -1,6 +1,7 @@
 //! The laboratory for every process: each sampler that fits it, on the grid that suits both.
 use super::measure::{median, rms, sliced_w2};
 use super::mixture::{Mixture, normals};
+use super::oracle::Oracle;
 use super::path_oracle::{CldOracle, PathOracle};
 use super::points::Points;
 use super::report::{Cell, Curve};
@@ -10,14 +11,15 @@ use crate::sample::cld::CldProblem;
 use crate::sample::path::PathProblem;
 use crate::sample::{Hooks, Law, Sampled, Sampler};
 use crossfade_math::path::{Baseline, Output, PathFn};
-use crossfade_math::{Field, Grid, GridKind, Process};
+use crossfade_math::{Field, Grid, GridKind, NoiseScale, Process};
 
 /// Every process whose samplers differ from another's: what a network predicts beside its target is nothing to an exact
 /// denoiser. The first is constant attenuation under the samplers that know only (α_t, σ_t).
-pub fn processes() -> Vec<Law> {
+pub fn processes(noise: NoiseScale) -> Vec<Law> {
+    let own = Process { noise, ..Process::default() };
     let baselines = Baseline::all().into_iter().filter(|b| b.output() == Output::One);
     let laws = baselines.map(|baseline| Law::new(Process::default(), Some(baseline)));
-    [Law::Attenuation(Process::default())].into_iter().chain(laws).collect()
+    [Law::Attenuation(own)].into_iter().chain(laws).collect()
 }
 
 /// The samplers of a process that are measured here: those of attenuation have their own part.
@@ -52,6 +54,17 @@ pub fn solve(
     }
 }
 
+/// The solution of the deterministic equation in many steps: by Heun, or by attenuation's sampler of third order on its best
+/// grid, because Heun loses its order on those of attenuation.
+fn limit(mixture: &Mixture, law: &Law, grid: &GridKind, steps: usize, from: (usize, u64)) -> Result<Points> {
+    let Law::Attenuation(process) = law else {
+        return Ok(solve(mixture, law, Sampler::Heun, grid, steps, from)?.x0);
+    };
+    let oracle = Oracle::new(mixture.clone(), *process);
+    let start = normals(mixture.dim, from.0, from.1, 0);
+    Ok(super::solve(&oracle, *process, Sampler::PredictorCorrector, &GridKind::UniformSqrt, steps, &start, 0)?.x0)
+}
+
 /// The chosen samplers of one process over all numbers of evaluations.
 pub fn curves(config: &LabConfig, law: &Law, data: &Points) -> Result<Vec<Curve>> {
     let mixture = config.mixture();
@@ -65,7 +78,7 @@ pub fn curves(config: &LabConfig, law: &Law, data: &Points) -> Result<Vec<Curve>
     for sampler in samplers(law).into_iter().filter(|s| config.samplers.contains(s)) {
         let grid = law.grid(&GridKind::Auto, sampler);
         if !sampler.is_stochastic() && !exact.iter().any(|(kind, _)| *kind == grid) {
-            exact.push((grid.clone(), solve(&mixture, law, Sampler::Heun, &grid, finest, from)?.x0));
+            exact.push((grid.clone(), limit(&mixture, law, &grid, finest, from)?));
         }
         let reference = exact.iter().find(|(kind, _)| *kind == grid && !sampler.is_stochastic());
         let mut cells = vec![];

@@ -124,17 +124,18 @@ impl fmt::Display for LabReport {
         )?;
         writeln!(
             f,
-            "Error: RMS distance to the exact solution of the same equation; where a sampler draws noise, of the distribution that it"
+            "Error: RMS distance to the exact solution of the same equation. For stochastic samplers: W2 distance"
         )?;
         writeln!(
             f,
-            "makes of one Gaussian to that of infinitely many steps, over its std. W2: sliced distance to the data;"
+            "between the distribution reached from one Gaussian and its limit for infinitely many steps, divided by"
         )?;
         writeln!(
             f,
-            "two samples of the data are {:.4} apart. Order: slope of the median error, or of the distribution's, over the last steps.",
+            "the Gaussian's std. W2: sliced distance to the data; two samples of the data are {:.4} apart.",
             self.floor
         )?;
+        writeln!(f, "Order: slope of the median error, or of the distribution's, over the last steps.")?;
         let mut heading = None;
         for curve in &self.curves {
             if heading != Some(curve.process) {

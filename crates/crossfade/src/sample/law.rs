@@ -5,7 +5,7 @@ use super::{Heads, Hooks, Predict, Problem, Sampler};
 use crate::error::{Error, Result};
 use crossfade_math::cld::Cld;
 use crossfade_math::path::{Baseline, Pair, Path, PathFn};
-use crossfade_math::{Attenuation, AttenuationFn, Grid, GridKind, Process};
+use crossfade_math::{Attenuation, AttenuationFn, Blend, Grid, GridKind, Process};
 
 /// The process that a network was trained for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,6 +66,16 @@ impl Law {
     /// Whether a sampler runs on it through the formulas of attenuation.
     pub fn is_native(&self, sampler: Sampler) -> bool {
         matches!(self, Self::Attenuation(_)) && sampler.loops::<f64>().attenuation.is_some()
+    }
+
+    /// Whether its heads can be blended so: those of attenuation in any way, DDPM's x_0 and eps as one of them or, by
+    /// `heads`, as their mean; others have nothing to blend.
+    pub fn blends(&self, blend: &Blend) -> bool {
+        match self {
+            Self::Attenuation(_) => true,
+            Self::Path(Baseline::DdpmX0(_), _) => matches!(blend, Blend::Heads | Blend::Phi | Blend::Eps),
+            _ => *blend == Blend::Heads,
+        }
     }
 
     /// Every sampler that can run on it.

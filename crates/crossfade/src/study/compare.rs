@@ -1,4 +1,4 @@
-//! Two checkpoints side by side: the same noise, the same sampler, the same judge.
+//! Two checkpoints side by side: the same noise, the same judge.
 use super::denoise::{Denoising, denoising};
 use super::judge::held_out;
 use super::page::{Page, Td};
@@ -91,6 +91,9 @@ pub struct Comparison {
     pub likeness: Vec<Likeness>,
     /// How well they denoise the training images of A; empty if they cannot be compared so.
     pub denoising: Vec<Denoising>,
+    /// Why they cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_denoised: Option<String>,
     /// Where the configurations differ.
     pub differences: Vec<Difference>,
 }
@@ -113,6 +116,11 @@ pub fn compare(
         checkpoint: Some(checkpoints[i].path.clone()),
         ..StudyModel::default()
     };
+    let differences = differences(&checkpoints[0].config, &checkpoints[1].config)?;
+    if let Some(d) = differences.iter().find(|d| ["task.kind", "task.scale", "task.size"].contains(&d.key.as_str())) {
+        let [a, b] = d.values.clone().map(|value| value.unwrap_or("–".into()));
+        return Err(Error::request(format!("the two do different things: {} is {a} and {b}", d.key)));
+    }
     let study = Study {
         title: "A against B".into(),
         model: vec![model(0), model(1)],
@@ -148,13 +156,12 @@ pub fn compare(
             macs_per_evaluation: Cost::count(config).ok().and_then(|cost| cost.macs_per_evaluation),
         }
     };
-    let differences = differences(&checkpoints[0].config, &checkpoints[1].config)?;
-    let RunConfig { latent, condition, .. } = &checkpoints[0].config;
-    let denoising = match request.evaluate.reference == "train" && latent.is_none() && condition.is_none() {
-        true => denoising(&checkpoints, &*crate::train::images(&plan.base, None)?, device)?,
-        false => vec![],
+    let (denoising, not_denoised) = match denoising(&checkpoints, &plan.base, request.batch, device) {
+        Ok(found) => (found, None),
+        // The rest does not need it.
+        Err(error) => (vec![], Some(error.to_string())),
     };
-    let found = Comparison { sides: [side(0), side(1)], results, likeness, denoising, differences };
+    let found = Comparison { sides: [side(0), side(1)], results, likeness, denoising, not_denoised, differences };
     write_atomic(request.out.join("comparison.html"), found.page(&pictures).as_bytes())?;
     Ok(Some(found))
 }
@@ -180,7 +187,13 @@ fn likeness(
             let Some(row) = rows.iter().find(|row| row.model == i) else { continue };
             let sample = row.sampling(&plan.models[i].config, &plan.study, column)?;
             let Some(set) = &held_out else {
-                made.push(Subject::open(checkpoint, device)?.make(&sample, seed, [0, count], None)?.images);
+                let subject = Subject::open(checkpoint, device)?;
+                let mut images = vec![];
+                for from in (0..count).step_by(request.batch.max(1)) {
+                    let to = (from + request.batch as u64).min(count);
+                    images.extend(subject.make(&sample, seed, [from, to], None)?.images);
+                }
+                made.push(images);
                 continue;
             };
             let told = Told::open(checkpoint, &sample, seed, &**set, device)?;
@@ -273,6 +286,9 @@ impl Comparison {
             let note = "Root mean square of the estimate of x_0 minus x_0, values in [−1, 1], over the first";
             page.note(&format!("{note} {} training images of A with equal noise.", first.images));
         }
+        if let Some(why) = &self.not_denoised {
+            page.note(&format!("Errors at equal noise are left out: {why}."));
+        }
         page.heading("Configurations");
         let cell = |value: &Option<String>| Td::fact(value.clone().unwrap_or("–".into()));
         let rows = self.differences.iter().map(|d| vec![Td::new(&d.key), cell(&d.values[0]), cell(&d.values[1])]);
@@ -305,6 +321,9 @@ impl fmt::Display for Comparison {
         }
         for Denoising { ratio, rms: [a, b], .. } in &self.denoising {
             writeln!(f, "  {ratio:<5} {a:.4} | {b:.4}")?;
+        }
+        if let Some(why) = &self.not_denoised {
+            writeln!(f, "errors at equal noise are left out: {why}")?;
         }
         let said = |value: &Option<String>| value.clone().unwrap_or("–".into());
         writeln!(

@@ -1,22 +1,20 @@
 //! How well two networks denoise the same images with as much noise, whatever their processes.
 use crate::checkpoint::{Checkpoint, Weights};
+use crate::config::RunConfig;
 use crate::data::Dataset;
 use crate::engine::{Device, Images, from_host, to_host};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::generate::estimate_at;
 use crate::nn::Denoiser;
-use crate::nn::baseline::Network;
 use crate::rng::{Purpose, Stream};
-use crate::sample::Law;
 use crate::task::Planes;
+use crate::train;
 use crossfade_math::Field;
 use crossfade_math::path::{Path, PathFn};
 use serde::Serialize;
 
 /// Images that are denoised.
 const IMAGES: usize = 256;
-/// Images at a time.
-const BATCH: usize = 64;
 /// κ = σ/α of the noise.
 const RATIOS: [f64; 9] = [0.05, 0.1, 0.2, 0.35, 0.7, 1.4, 3.0, 8.0, 30.0];
 
@@ -31,20 +29,32 @@ pub struct Denoising {
     pub images: usize,
 }
 
-/// The errors of both on the first images of a set; empty if one of them works on latents or has no (α_t, σ_t), or if they
-/// make images of different sizes.
-pub fn denoising(checkpoints: &[Checkpoint; 2], set: &dyn Dataset, device: &Device) -> Result<Vec<Denoising>> {
+/// The errors of both on the first training images of `base`; an error says why they cannot be compared so.
+pub fn denoising(
+    checkpoints: &[Checkpoint; 2],
+    base: &RunConfig,
+    batch: usize,
+    device: &Device,
+) -> Result<Vec<Denoising>> {
     let network = |i: usize| &checkpoints[i].config.network;
     let alike = (network(0).resolution, network(0).channels) == (network(1).resolution, network(1).channels);
-    if !alike || checkpoints.iter().any(|c| c.config.latent.is_some() || c.config.condition.is_some()) {
-        return Ok(vec![]);
+    for (bad, why) in [
+        (!alike, "images of different sizes"),
+        (checkpoints.iter().any(|c| c.config.latent.is_some()), "a network on latents"),
+        (checkpoints.iter().any(|c| c.config.condition.is_some()), "a network with a condition"),
+        (checkpoints.iter().any(|c| c.config.law().path().is_none()), "a process without (alpha_t, sigma_t)"),
+    ] {
+        if bad {
+            return Err(Error::request(why));
+        }
     }
+    let set = &*train::images(base, None)?;
     let mut errors = [vec![], vec![]];
     for (checkpoint, errors) in checkpoints.iter().zip(&mut errors) {
         let net = checkpoint.denoiser(Weights::Ema, device)?;
-        let Some(path) = Law::new(net.process(), net.baseline()).path() else { return Ok(vec![]) };
+        let Some(path) = checkpoint.config.law().path() else { continue };
         for ratio in RATIOS {
-            errors.push(error(&net, checkpoint, path, ratio, set, device)?);
+            errors.push(error(&net, checkpoint, path, ratio, (set, batch.max(1)), device)?);
         }
     }
     let [a, b] = errors;
@@ -59,7 +69,7 @@ fn error(
     checkpoint: &Checkpoint,
     path: Path,
     ratio: f64,
-    set: &dyn Dataset,
+    (set, batch): (&dyn Dataset, usize),
     device: &Device,
 ) -> Result<f64> {
     // The nearest time that the network knows.
@@ -68,8 +78,8 @@ fn error(
     let network = &checkpoint.config.network;
     let (count, side, channels) = (IMAGES.min(set.len()), network.resolution, network.channels);
     let (mut sum, mut values) = (0.0, 0);
-    for first in (0..count).step_by(BATCH) {
-        let last = (first + BATCH).min(count);
+    for first in (0..count).step_by(batch) {
+        let last = (first + batch).min(count);
         let (mut clean, mut noise) = (vec![], vec![]);
         for k in first..last {
             let planes = Planes::from_image(&set.get(k)?.with_channels(channels));

@@ -38,8 +38,15 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
     }
     to.create()?;
     write(&to.record(), first)?;
-    for (slug, identity) in &identities {
-        write(&to.identity(slug), identity)?;
+    for model in &first.study.model {
+        let slug = crate::config::slug(&model.name);
+        let path = to.identity(&slug);
+        match identities.iter().find(|(known, _)| *known == slug) {
+            Some((_, identity)) => write(&path, identity)?,
+            // What an earlier merge knew is not of these shards.
+            None if path.exists() => std::fs::remove_file(&path).map_err(Error::io(&path))?,
+            None => (),
+        }
     }
     for shard in shards {
         for below in ["cells", "sheets"] {

@@ -2,6 +2,7 @@
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::{Metric, RunConfig, SampleConfig, Study, StudyModel, slug};
 use crate::error::{Error, Result};
+use crate::sample::Law;
 use crossfade_math::GridKind;
 use std::path::{Path, PathBuf};
 
@@ -87,6 +88,9 @@ impl Plan {
                 let problem = "the metric psnr is for tasks with a condition, all others for generation";
                 problems.push(format!("model {}: {problem}", model.name));
             }
+            if study.evaluate.estimate && matches!(model.config.law(), Law::Cld(_)) {
+                problems.push(format!("model {}: cld has no estimate of x_0: leave evaluate.estimate out", model.name));
+            }
         }
         if problems.is_empty() {
             for row in rows(&study) {
@@ -162,6 +166,10 @@ impl Row {
         let law = config.law();
         let sample = config.sample.resolved(&law)?;
         let with = |steps: usize| SampleConfig { steps, ..sample.clone() };
+        if self.blend.is_some() && !law.blends(&sample.blend) {
+            let advice = "its network has no two heads to blend so; give this model blends = [\"heads\"]";
+            return Err(Error::request(format!("the blend {}: {advice}", self.blend.as_deref().unwrap_or_default())));
+        }
         if matches!(sample.grid.kind, GridKind::Explicit { .. }) {
             return Err(Error::request("explicit times are of one number of steps; the columns need another grid"));
         }

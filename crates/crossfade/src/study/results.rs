@@ -166,10 +166,11 @@ fn entry(dir: &StudyDir, cells: &[super::Cell]) -> Result<Option<Entry>> {
         found.extend(result.map(|result| (cell.seed, result)));
     }
     let (Some(first), Some(cell)) = (found.first(), cells.first()) else { return Ok(None) };
-    let mut estimate = first.1.estimate.clone();
+    // A diverged seed has no curve.
+    let curves: Vec<_> = found.iter().map(|(_, result)| &result.estimate).filter(|curve| !curve.is_empty()).collect();
+    let mut estimate = curves.first().map_or_else(Vec::new, |curve| curve.to_vec());
     for (i, point) in estimate.iter_mut().enumerate() {
-        let all = found.iter().filter_map(|(_, result)| result.estimate.get(i));
-        point[1] = all.map(|p| p[1]).sum::<f64>() / found.len() as f64;
+        point[1] = curves.iter().filter_map(|curve| curve.get(i)).map(|p| p[1]).sum::<f64>() / curves.len() as f64;
     }
     let nfe = first.1.nfe;
     let mut entry = Entry {
