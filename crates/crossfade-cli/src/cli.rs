@@ -61,6 +61,10 @@ pub enum Command {
     /// Make photographs from sketches with a network trained for it
     Sketch(task::PlainArgs),
     /// Compare models, samplers and steps over seeds: tables, charts and a report from one file
+    ///
+    /// A study is one file: models, samplers, steps, seeds and a metric; studies/README.md has its options. Models that are
+    /// missing are trained into DIR/models, every combination is measured, and the results are written as table.md,
+    /// results.csv, results.json, charts and report.html, one page that needs nothing else.
     Sweep(sweep::SweepArgs),
     /// Compare two checkpoints from the same noise by the same metric
     Compare(compare::CompareArgs),
@@ -71,6 +75,10 @@ pub enum Command {
     /// Make an image again from what is written inside it
     Reproduce(reproduce::ReproduceArgs),
     /// Measure samplers against exact denoisers; no training, no files
+    ///
+    /// For Gaussian mixtures the best possible network is known in closed form. Deterministic samplers are compared with the
+    /// exact solution of their own equation from the same noise, stochastic ones by the distribution that they make of one
+    /// Gaussian, all of them with the distribution of the data. So an order of convergence is measured, not claimed.
     Lab(lab::LabArgs),
     /// See the whole path once: train a tiny network, sample it, compare samplers
     Demo(demo::DemoArgs),

@@ -10,20 +10,11 @@ use std::path::PathBuf;
 
 /// Options of `lab`.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Measure samplers against exact denoisers; no training, no files.
-
-For Gaussian mixtures the best possible network is known in closed form.
-Deterministic samplers are compared with the exact solution of their own equation
-from the same noise, stochastic ones by the distribution that they make of one
-Gaussian, all of them with the distribution of the data. So an order of
-convergence is measured, not claimed.",
-    after_help = "Examples:
+#[command(after_help = "Examples:
   crossfade lab --out lab                             about a minute, with chart and JSON
   crossfade lab --std 0.05 --evaluations 5,10,20      thin modes, few steps
   crossfade lab --processes all --out lab             DDPM to CLD, every sampler that fits
-  crossfade lab --attenuations all --samplers ab2,pc  every attenuation, two samplers"
-)]
+  crossfade lab --attenuations all --samplers ab2,pc  every attenuation, two samplers")]
 pub struct LabArgs {
     /// Coordinates of a point, 1 to 64 [default: 8]
     #[arg(long, value_name = "N")]

@@ -11,14 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Options of `sweep`.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Compare models, samplers and steps over seeds: tables, charts and a report from one file.
-
-A study is one file: models, samplers, steps, seeds and a metric; studies/README.md
-has its options. Models that are missing are trained into DIR/models, every
-combination is measured, and the results are written as table.md, results.csv,
-results.json, charts and report.html, one page that needs nothing else.",
-    after_help = "Examples:
+#[command(after_help = "Examples:
   crossfade sweep studies/tiny.toml --out runs/tiny-study           a minute or two, no files needed
   crossfade sweep studies/table1-nfe.toml --data-root /data --out runs/table1
   crossfade sweep studies/table1-nfe.toml --out runs/table1 --set sample.count=500 --dry-run
@@ -30,8 +23,7 @@ over, an interrupted training continues from its last checkpoint. A finished stu
 does nothing. The models, with their measurements, are divided among the shards;
 with --only sample, when all models are trained, the measurements are divided.
 Shards that write into one directory need no merge. Kubernetes says which indexed
-job it is, not of how many: set JOB_COMPLETIONS."
-)]
+job it is, not of how many: set JOB_COMPLETIONS.")]
 pub struct SweepArgs {
     /// The study
     #[arg(value_name = "STUDY", required_unless_present = "merge")]
