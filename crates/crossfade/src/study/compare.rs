@@ -189,8 +189,9 @@ fn likeness(
             let Some(set) = &held_out else {
                 let subject = Subject::open(checkpoint, device)?;
                 let mut images = vec![];
-                for from in (0..count).step_by(request.batch.max(1)) {
-                    let to = (from + request.batch as u64).min(count);
+                let batch = request.batch.max(1);
+                for from in (0..count).step_by(batch) {
+                    let to = (from + batch as u64).min(count);
                     images.extend(subject.make(&sample, seed, [from, to], None)?.images);
                 }
                 made.push(images);
