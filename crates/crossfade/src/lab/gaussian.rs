@@ -34,7 +34,7 @@ const FIRST: usize = 3;
 /// The denoiser of one Gaussian is affine, hence so is a run: its result is mean + Σ c_k z_k over the normals z_k of the start
 /// and of the steps. Row 0 is a run without any of them, which gives the mean; each other row has a single one, of value 1,
 /// which gives its c_k. Churn has S_noise = 1: with more, no number of steps leads to the data.
-pub fn end(data: Normal, law: &Law, sampler: Sampler, times: &[f64]) -> Result<Normal> {
+fn end(data: Normal, law: &Law, sampler: Sampler, times: &[f64]) -> Result<Normal> {
     // A step of CLD asks for up to four normals.
     let draws = if matches!(law, Law::Cld(_)) { 4 } else { 1 };
     let rows = FIRST + draws * times.len();

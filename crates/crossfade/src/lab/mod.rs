@@ -12,7 +12,7 @@ mod points;
 mod processes;
 mod report;
 
-pub use gaussian::{Normal, end as gaussian_end, weak_error};
+pub use gaussian::{Normal, weak_error};
 pub use measure::{median, rms, sliced_w2, slopes};
 pub use mixture::{Mixture, normals};
 pub use oracle::Oracle;
