@@ -2,6 +2,7 @@
 mod cli;
 mod commands;
 mod context;
+mod jobs;
 mod output;
 mod progress;
 

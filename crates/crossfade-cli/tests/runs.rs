@@ -174,6 +174,21 @@ fn a_task_trains_and_works_on_files_and_folders() {
         std::fs::read(at("out/b.png")).unwrap() == std::fs::read(at("large.png")).unwrap(),
         "the same name, the same picture"
     );
+    // Nothing is written over an input or over another result, and no part of a picture is left out.
+    let refused = |command: &mut Command, code: i32, why: &str| {
+        let output = command.output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{message}");
+        assert!(message.contains(why), "{message}");
+    };
+    refused(&mut apply("sr", "in", "in", &[]), 1, "would be written over");
+    refused(&mut apply("sr", "in/b.png", "in/../in/b.png", &[]), 1, "would be written over");
+    std::fs::create_dir_all(at("two")).unwrap();
+    for name in ["two/a.png", "two/a.webp"] {
+        std::fs::copy(at("in/b.png"), at(name)).unwrap();
+    }
+    refused(&mut apply("sr", "two", "out", &[]), 1, "would be written twice");
+    refused(&mut apply("sr", "in", "out", &["--window", "8", "--stride", "20"]), 2, "leave gaps");
     let said = succeed(crossfade().arg("cost").arg(at("run")).args(["--batch", "2", "--repeat", "1", "--json"]));
     let cost: Value = serde_json::from_str(&said).unwrap();
     assert!(cost["parameters"].as_u64() > Some(1000) && cost["macs"].is_null(), "{said}");

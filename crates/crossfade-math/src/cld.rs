@@ -95,10 +95,16 @@ impl Cld {
     }
 
     /// The covariance that noise alone builds up while ∫β = B, from zero: equilibrium minus what is left of it,
-    /// Σ = Σ_∞ − e^{AB} Σ_∞ e^{AB}ᵀ with Σ_∞ = diag(1, M).
+    /// Σ = Σ_∞ − e^{AB} Σ_∞ e^{AB}ᵀ with Σ_∞ = diag(1, M). With y = 2ωB it is 1 − e^{−y}(1 + y + y²/2), y²e^{−y}/2ω and
+    /// M(1 − e^{−y}(1 − y + y²/2)), written so that nothing cancels for small times.
     pub fn noise(&self, integral: f64) -> Cov2 {
-        let rest = Cov2 { xx: 1.0, xv: 0.0, vv: self.mass() }.moved(&self.transition(integral));
-        Cov2 { xx: 1.0 - rest.xx, xv: -rest.xv, vv: self.mass() - rest.vv }
+        let y = 2.0 * self.inverse_mass.sqrt() * integral;
+        let decay = (-y).exp();
+        Cov2 {
+            xx: beyond_squares(y),
+            xv: y * integral * decay,
+            vv: self.mass() * (y * decay * (1.0 - 0.5 * y) - (-y).exp_m1()),
+        }
     }
 
     /// ∫_0^t β.
@@ -145,9 +151,27 @@ impl Cld {
 
     /// ℓ_t with score_v = −ℓ_t α: 1/l_vv of the Cholesky factor, so that α is the normal that v was drawn with.
     pub fn score_scale(&self, t: f64) -> f64 {
-        let cov = self.covariance(t);
-        (cov.xx / cov.det()).sqrt()
+        let integral = self.integral(t);
+        let (noise, [[_, x], [_, v]]) = (self.noise(integral), self.transition(integral));
+        // det(N + γM mmᵀ) = det N + γM (m_x² N_vv − 2 m_x m_v N_xv + m_v² N_xx): the large parts of Σ cancel beforehand.
+        let from_start = x * x * noise.vv - 2.0 * x * v * noise.xv + v * v * noise.xx;
+        let det = noise.det() + self.gamma * self.mass() * from_start;
+        (self.covariance(t).xx / det).sqrt()
     }
+}
+
+/// 1 − e^{−y}(1 + y + y²/2) = e^{−y} Σ_{k≥3} y^k/k!.
+fn beyond_squares(y: f64) -> f64 {
+    let decay = (-y).exp();
+    if y > 1.0 {
+        return 1.0 - decay * (1.0 + y + 0.5 * y * y);
+    }
+    let (mut term, mut sum) = (decay * y * y * y / 6.0, 0.0);
+    for k in 4..24 {
+        sum += term;
+        term *= y / f64::from(k);
+    }
+    sum
 }
 
 #[cfg(test)]
@@ -203,6 +227,28 @@ mod tests {
             for (ours, truth) in m.iter().flatten().zip(expected.iter().flatten()) {
                 assert!((ours - truth).abs() < 1e-12, "{m:?} {expected:?}");
             }
+        }
+    }
+
+    /// Near t = 0, where Σ is almost singular: Σ and ℓ_t against their leading terms in B.
+    #[test]
+    fn small_times_keep_their_digits() {
+        let cld = Cld::default();
+        for t in [1e-4, 1e-6, 1e-8, 1e-10] {
+            let b = cld.integral(t);
+            let omega = cld.inverse_mass.sqrt();
+            // N_xx = 4ω³B³/3, N_xv = 2ωB², N_vv = 4ωBM, each to leading order in ωB.
+            let noise = cld.noise(b);
+            let leading = [4.0 / 3.0 * (omega * b).powi(3), 2.0 * omega * b * b, 4.0 * omega * b * cld.mass()];
+            for (ours, truth) in [noise.xx, noise.xv, noise.vv].into_iter().zip(leading) {
+                assert!((ours / truth - 1.0).abs() < 4.0 * omega * b + 1e-12, "{ours} {truth} at {t}");
+            }
+            // From v_0: Σ_xx = γω²B² + N_xx, and det Σ = γM·4ω³B³/3 + 4ω⁴B⁴M/3.
+            let (g, m) = (cld.gamma, cld.mass());
+            let det = 4.0 / 3.0 * (g * m * (omega * b).powi(3) + (omega * b).powi(4) * m);
+            let truth = ((g * (omega * b).powi(2) + leading[0]) / det).sqrt();
+            let ours = cld.score_scale(t);
+            assert!((ours / truth - 1.0).abs() < 10.0 * omega * b + 1e-9, "{ours} {truth} at {t}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Few-step image diffusion: networks, samplers, training and the oracle laboratory.
 //!
 //! `crossfade-math` says what the paper says; this crate is how a machine does it. Only `engine`, `nn`, `loss`,
-//! `train` and `checkpoint` name the tensor engine; everything else works on numbers, images or the
+//! `train` and `bench` name the tensor engine; everything else works on numbers, images or the
 //! [`crossfade_math::Field`] trait.
 
 pub use crossfade_math as math;
@@ -15,6 +15,7 @@ pub mod config;
 pub mod convert;
 pub mod cost;
 pub mod data;
+pub mod digest;
 pub mod engine;
 pub mod error;
 pub mod generate;

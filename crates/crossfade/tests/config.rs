@@ -246,6 +246,7 @@ fn overrides_replace_values_and_kinds() {
         "sample.blend={ table = [0.1, 0.9] }",
         "loss.auxiliary.estimate=phi",
         "loss.auxiliary.weight=half-log",
+        "loss.auxiliary.l1=mean",
     ];
     let config = RunConfig::default().with_overrides(&sets).unwrap();
     assert_eq!((config.train.batch, config.train.flip), (8, false));
@@ -318,4 +319,19 @@ proptest! {
         prop_assert_eq!(RunConfig::parse(&text, "x.toml").unwrap(), config.clone());
         prop_assert_eq!(config.clone().with_overrides(&["seed=1"]).unwrap(), RunConfig { seed: 1, ..config });
     }
+}
+
+/// What a resumed run may not change is listed key by key, sections that only one side has included.
+#[test]
+fn a_resumed_run_is_told_what_differs() {
+    let config = RunConfig::default();
+    config.must_resume_as(&config.clone().with_overrides(&["train.log_every=7", "sample.steps=3"]).unwrap()).unwrap();
+    let sets = ["baseline.kind=edm", "network.decoders=one", "train.batch=8"];
+    let other = config.clone().with_overrides(&sets).unwrap();
+    let said = config.must_resume_as(&other).unwrap_err().to_string();
+    for part in ["baseline.kind: the run has not set, the configuration \"edm\"", "network.decoders", "train.batch"] {
+        assert!(said.contains(part), "{part} in:\n{said}");
+    }
+    assert!(!said.contains("optim"), "{said}");
+    assert!(other.must_resume_as(&config).unwrap_err().to_string().contains("the configuration not set"));
 }

@@ -294,6 +294,9 @@ fn what_does_not_fit_a_process_is_said() {
     assert!(problems(&["baseline.kind=ddpmx"]).contains("ddpm-x0"));
     assert!(problems(&["baseline.kind=ddpm-x0"]).contains("conv"));
     assert!(problems(&["baseline.kind=vp", "network.decoders=conv"]).contains("network.decoders"));
+    assert!(problems(&["baseline.kind=vp", "sample.blend=phi"]).contains("sample.blend"));
+    assert!(problems(&["sample.blend={ table = [0.5, 5.0] }"]).contains("from 0 to 1"));
+    assert!(problems(&["baseline.kind=edm", "baseline.log_mean=inf"]).contains("log_mean"));
     assert!(problems(&["baseline.kind=lsgm"]).contains("[latent]"));
     assert!(problems(&["baseline.kind=edm", "sample.sampler=ab2"]).contains("heun"));
     assert!(problems(&["baseline.kind=cld", "sample.grid.kind=karras"]).contains("karras"));

@@ -227,7 +227,7 @@ metric = "fod"
     assert!(error.contains("model Flow, Heun") && error.contains("flaw"), "{error}");
     // A second row of the same images, and an estimate that does not exist.
     for (bad, message) in [
-        (STUDY.replace("[sample]", "[sample]\nblends = [\"average\"]"), "model Flow, Heun: the blend average"),
+        (STUDY.replace("[sample]", "[sample]\nblends = [\"average\"]"), "model Flow, Heun: --set sample.blend=average"),
         (STUDY.replace("kind=flow", "kind=cld").replace("heun", "sscs"), "model Flow, Heun: cld has no estimate"),
     ] {
         std::fs::write(dir.path().join("study.toml"), bad).unwrap();

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used)]
 use crossfade::checkpoint::{self, Checkpoint, Weights};
 use crossfade::config::{RunConfig, SampleConfig};
+use crossfade::data::Image;
 use crossfade::engine::Device;
-use crossfade::generate::{Job, Shard, Start, reproduce, run, sample_batch, to_images};
+use crossfade::generate::{Job, Recipe, Shard, Start, reproduce, run, sample_batch, to_images};
 use crossfade::math::{Attenuation, Precond, Weighting};
 use crossfade::nn::{Decoders, UNetConfig};
 use crossfade::sample::Sampler;
@@ -256,6 +257,12 @@ fn a_picture_reproduces_itself() {
         assert!(reproduce(&picture, None, &Device::flex()).unwrap().identical);
     }
     assert!(out.join("sheet.png").is_file() && out.join("000000-path.png").is_file());
+    // A recipe is what somebody wrote into a picture: an absurd one is an error, not a crash.
+    let (mut recipe, _) = Recipe::read(&out.join("000000.png")).unwrap();
+    recipe.sample.steps = 2_000_000_000_000_000_000;
+    std::fs::write(out.join("bad.png"), recipe.png(&Image::new(1, 1, 1, vec![0])).unwrap()).unwrap();
+    let bad = reproduce(&out.join("bad.png"), Some(&checkpoint.path), &Device::flex()).err().unwrap().to_string();
+    assert!(bad.contains("bad.png") && bad.contains("sample.steps"), "{bad}");
     let sheet = reproduce(&out.join("sheet.png"), None, &Device::flex()).err().unwrap().to_string();
     assert!(sheet.contains("no crossfade recipe"), "{sheet}");
 }
@@ -298,5 +305,13 @@ fn a_weighting_that_does_not_fit_the_scalings_is_refused() {
         let refused = train(&config, &run, &Device::flex(), false, &AtomicBool::new(false), &mut |_| ());
         assert!(refused.err().unwrap().to_string().contains("loss.weighting"), "{precond:?}");
         assert!(!run.0.exists(), "{precond:?}");
+    }
+    for kind in ["network.decoders=one", "network.decoders=two"] {
+        let mut config = RunConfig { precond: Precond::None, ..small() }.with_overrides(&[kind]).unwrap();
+        config.loss.weighting = Weighting::Adaptive;
+        config.train.steps = 1;
+        let run = RunDir(dir.path().join(kind));
+        let tried = train(&config, &run, &Device::flex(), false, &AtomicBool::new(false), &mut |_| ());
+        assert_eq!(tried.err().map(|e| e.to_string().contains("two things")), kind.ends_with("one").then_some(true));
     }
 }

@@ -1,15 +1,14 @@
 //! `crossfade data`.
 use crate::context::Context;
+use crate::jobs::{Job, jobs, make_folder_of};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use crossfade::Error;
 use crossfade::config::{AutoencoderRun, RunConfig, is_autoencoder, read_text};
-use crossfade::data::folder::Folder;
 use crossfade::data::matlab_resize::{Scale, imresize_file};
-use crossfade::data::{DataConfig, Dataset, Filter, Fit, Split, check};
+use crossfade::data::{DataConfig, Filter, Fit, Split, check};
 use rayon::prelude::*;
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -126,10 +125,11 @@ pub fn run(command: &DataCommand, context: &Context) -> Result<()> {
 
 /// Resizes one image or a folder of them; nothing is written over an input.
 fn run_imresize(args: &ImresizeArgs, context: &Context) -> Result<()> {
-    let jobs = imresize_jobs(&args.input, &args.output)?;
+    let jobs = jobs(&args.input, &args.output)?;
     let progress = Mutex::new((0, context.progress("images", jobs.len() as u64)));
     let multiple = args.modcrop.unwrap_or(1) as usize;
-    let one = |(from, to): &(PathBuf, PathBuf)| -> Result<()> {
+    let one = |Job { from, to, .. }: &Job| -> Result<()> {
+        make_folder_of(to)?;
         imresize_file(from, to, args.scale, multiple)?;
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.0 += 1;
@@ -142,27 +142,6 @@ fn run_imresize(args: &ImresizeArgs, context: &Context) -> Result<()> {
     let (count, out) = (jobs.len(), args.output.display());
     let text = format!("{count} images at {} times their size: {out}", args.scale);
     context.print(text, json!({ "images": count, "scale": args.scale.to_string(), "out": args.output }))
-}
-
-/// Which file becomes which.
-fn imresize_jobs(input: &Path, output: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
-    let jobs = if input.is_dir() {
-        let set = Folder::open(input)?;
-        let names = (0..set.len()).map(|i| set.name(i));
-        names.map(|name| (input.join(&name), output.join(&name).with_extension("png"))).collect()
-    } else {
-        vec![(input.to_path_buf(), output.to_path_buf())]
-    };
-    let mut written = BTreeSet::new();
-    for (from, to) in &jobs {
-        if to == from || !written.insert(to) {
-            return Err(Error::file(to, "would be written twice, or over its own input").into());
-        }
-        if let Some(folder) = to.parent().filter(|_| input.is_dir()) {
-            std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-        }
-    }
-    Ok(jobs)
 }
 
 fn run_check(args: &CheckArgs, context: &Context) -> Result<()> {

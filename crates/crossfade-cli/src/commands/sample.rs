@@ -7,7 +7,7 @@ use clap::Args;
 use crossfade::Error;
 use crossfade::checkpoint::{self, Checkpoint};
 use crossfade::config::SampleConfig;
-use crossfade::generate::{self, Job, Shard};
+use crossfade::generate::{self, BATCH, Job, Shard};
 use crossfade::math::{Blend, GridKind};
 use crossfade::sample::{Law, Sampler};
 use serde_json::json;
@@ -109,7 +109,7 @@ pub fn samplers() -> impl Iterator<Item = &'static str> {
     ["auto"].into_iter().chain(Sampler::ALL.iter().map(|s| s.name()))
 }
 
-fn share(text: &str) -> Result<f64, String> {
+pub fn share(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value| (0.0..=1.0).contains(value));
     value.ok_or_else(|| "expected a number from 0 to 1".into())
 }
@@ -198,7 +198,7 @@ pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
         first: args.first,
         count: args.count,
         shard: args.shard,
-        batch: args.batch.unwrap_or(64).min(args.count) as usize,
+        batch: args.batch.unwrap_or(BATCH as u64).min(args.count) as usize,
         trajectory: args.trajectory,
         between: args.interpolate,
         out: args.out.clone(),

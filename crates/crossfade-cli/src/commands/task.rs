@@ -1,15 +1,15 @@
 //! `crossfade sr`, `inpaint`, `saliency`, `edge`, `depth` and `sketch`: a trained task applied to pictures.
-use super::sample::{open, samplers};
+use super::sample::{open, samplers, share};
 use crate::cli::{Weights, one_of};
 use crate::context::Context;
+use crate::jobs::{Job, jobs, make_folder_of};
 use crate::output::duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::apply::{Application, Applied, Blending, Options};
 use crossfade::config::SampleConfig;
-use crossfade::data::folder::Folder;
-use crossfade::data::{Picture, Plane};
+use crossfade::data::{IMAGE_ENDINGS, Picture, Plane};
 use crossfade::generate::Maker;
 use crossfade::nn::named::fnv1a;
 use crossfade::rng::{Purpose, Stream};
@@ -99,7 +99,7 @@ pub struct InpaintArgs {
     pub mask: Option<PathBuf>,
 
     /// Fill this rectangle, in pixels; may be given many times
-    #[arg(long = "box", value_name = "X,Y,W,H", value_parser = HoleBox::parse)]
+    #[arg(long = "box", value_name = "X,Y,W,H", conflicts_with = "mask", value_parser = HoleBox::parse)]
     pub boxes: Vec<HoleBox>,
 
     /// Draw holes as in training, from the seed and the picture's name
@@ -137,11 +137,6 @@ Depth maps have 16 bits, in the unit of the training data (millimetres for NYU D
 pub struct PlainArgs {
     #[command(flatten)]
     pub common: Common,
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "expected a number".to_string())?;
-    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err("expected a number from 0 to 1".into()) }
 }
 
 /// Where holes come from.
@@ -197,22 +192,6 @@ impl Common {
             threshold,
         }
     }
-
-    /// Each picture: its name relative to IN, and the files to read and to write.
-    fn jobs(&self) -> Result<Vec<(String, PathBuf, PathBuf)>> {
-        if !self.input.is_dir() {
-            let name = self.input.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-            let inside = self.output.join(&name).with_extension("png");
-            let out = if self.output.is_dir() { inside } else { self.output.clone() };
-            return Ok(vec![(name, self.input.clone(), out)]);
-        }
-        let files = Folder::open(&self.input)?;
-        let job = |path: &PathBuf| {
-            let out = self.output.join(path).with_extension("png");
-            (path.display().to_string(), self.input.join(path), out)
-        };
-        Ok(files.files().iter().map(job).collect())
-    }
 }
 
 impl Holes<'_> {
@@ -228,8 +207,7 @@ impl Holes<'_> {
             }
             Self::Files(path) => {
                 let file = if path.is_dir() { beside(path, name)? } else { path.to_path_buf() };
-                let bytes = std::fs::read(&file).map_err(Error::io(&file))?;
-                Some(Mask::from_plane(&Plane::decode(&bytes, &file)?))
+                Some(Mask::from_plane(&Plane::read(&file)?))
             }
         })
     }
@@ -237,8 +215,8 @@ impl Holes<'_> {
 
 /// The image of that name, with any ending, in `dir`.
 fn beside(dir: &Path, name: &str) -> Result<PathBuf> {
-    let endings = ["png", "jpg", "jpeg", "webp", "PNG", "JPG"];
-    let found = endings.iter().map(|ending| dir.join(name).with_extension(ending)).find(|file| file.is_file());
+    let endings = IMAGE_ENDINGS.iter().flat_map(|ending| [ending.to_string(), ending.to_ascii_uppercase()]);
+    let found = endings.map(|ending| dir.join(name).with_extension(ending)).find(|file| file.is_file());
     Ok(found.ok_or_else(|| Error::file(dir, format!("holds no mask for {name}")))?)
 }
 
@@ -253,7 +231,7 @@ fn work(
     let checkpoint = open(&common.checkpoint)?;
     let sample = common.sampling(checkpoint.config.sample.clone())?;
     let maker = Maker::open(&checkpoint, kind, common.weights.into(), sample, common.seed, &context.device)?;
-    let jobs = common.jobs()?;
+    let jobs = jobs(&common.input, &common.output)?;
     let options = common.options(threshold);
     let recipe = json!({
         "version": env!("CARGO_PKG_VERSION"), "task": kind, "checksum": checkpoint.checksum, "seed": common.seed,
@@ -269,10 +247,8 @@ fn work(
     let began = std::time::Instant::now();
     let mut progress = context.progress("windows", jobs.len() as u64);
     let mut made: Vec<(PathBuf, Applied)> = Vec::new();
-    for (k, (name, from, to)) in jobs.iter().enumerate() {
-        if let Some(folder) = to.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-        }
+    for (k, Job { name, from, to }) in jobs.iter().enumerate() {
+        make_folder_of(to)?;
         let picture = Picture::read(from)?;
         let mask = holes.mask(name, &picture, common.seed).with_context(|| format!("the mask of {name}"))?;
         if let (Some(folder), Some(mask)) = (masked, &mask) {
@@ -303,9 +279,7 @@ fn report(made: &[(PathBuf, Applied)], kind: &str, maker: &Maker, seconds: f64, 
 
 /// The picture with its hole in black.
 fn write_masked(path: &Path, picture: &Picture, mask: &Mask) -> Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-    }
+    make_folder_of(path)?;
     let mut image = picture.to_image();
     for (pixel, known) in image.pixels.chunks_exact_mut(image.channels).zip(&mask.known) {
         if !known {

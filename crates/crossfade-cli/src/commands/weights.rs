@@ -3,7 +3,8 @@ use crate::context::Context;
 use crate::output::bytes;
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
-use crossfade::metrics::features::registry::{ENTRIES, Entry, cache_directory, sha256};
+use crossfade::digest::sha256_file;
+use crossfade::metrics::features::registry::{ENTRIES, Entry, cache_directory};
 use serde_json::json;
 use std::fs::File;
 use std::io::Read;
@@ -41,7 +42,7 @@ pub fn run(command: &WeightsCommand, context: &Context) -> Result<()> {
 
 fn get(entry: &Entry, from: Option<&Path>, context: &Context) -> Result<()> {
     let path = entry.path()?;
-    if path.is_file() && sha256(&path)? == entry.sha256 {
+    if path.is_file() && sha256_file(&path)? == entry.sha256 {
         let text = format!("{} is there already: {}", entry.name, path.display());
         return context.print(text, json!({ "name": entry.name, "path": path, "sha256": entry.sha256 }));
     }

@@ -14,7 +14,10 @@ impl PathFn for NoiseScale {
         (f, self.variance_slope(t) - 2.0 * f * self.variance(t))
     }
     fn t_end(&self) -> f64 {
-        self.time(0.01)
+        match self {
+            NoiseScale::Sqrt => self.time(0.01),
+            NoiseScale::Linear => self.time(0.001),
+        }
     }
     /// The eps head alone, the paper's "attenuation without image supervision" (Table 6).
     fn target(&self, _t: f64) -> Target {

@@ -53,6 +53,8 @@ impl Ddpm {
     /// ln ᾱ and its slope, straight between the chain's times.
     fn log_alpha_bar(&self, t: f64) -> (f64, f64) {
         let at = t * STEPS as f64;
+        // A time of the chain itself belongs to the step before it, however i·0.001 was rounded.
+        let at = if (at - at.round()).abs() < 1e-9 { at.round() } else { at };
         let cell = ((at.ceil() as usize).max(1) - 1).min(STEPS - 1);
         let (low, high) = (self.table()[cell], self.table()[cell + 1]);
         (low + (high - low) * (at - cell as f64), (high - low) * STEPS as f64)

@@ -114,7 +114,7 @@ impl Baseline {
         self.law().map_or("sscs", |path| path.sampler())
     }
 
-    /// The times that its paper uses.
+    /// The times that its paper uses, but for CLD's extra evaluation at 1e-3.
     pub fn grid(&self) -> GridKind {
         self.law().map_or(GridKind::UniformSqrt, |path| path.grid())
     }
@@ -136,6 +136,11 @@ impl Baseline {
             if a >= b {
                 problems.push(format!("{low} must be below {high} = {b}, not {a}"));
             }
+        }
+        if let Self::Edm(edm) = self
+            && (edm.log_mean.is_nan() || edm.log_mean.abs() > 50.0)
+        {
+            problems.push(format!("log_mean is the logarithm of a noise level: from -50 to 50, not {}", edm.log_mean));
         }
         problems
     }

@@ -163,6 +163,10 @@ impl Application<'_> {
         let padded = |side: usize| if side < window { side.next_multiple_of(unit) } else { side };
         let size = [padded(input.height), padded(input.width)];
         Ok(match self.options.blending {
+            Some(Blending::Reference { stride }) if stride > window => {
+                let problem = format!("windows of {window} pixels every {stride} leave gaps; choose a smaller stride");
+                return Err(Error::request(problem));
+            }
             Some(Blending::Reference { stride }) => Plan::reference(size, [window; 2], [stride; 2], scale),
             other => {
                 let overlap = if let Some(Blending::Smooth { overlap }) = other { overlap } else { window / 4 };

@@ -1,4 +1,5 @@
 //! The configuration of an autoencoder's training: a file with an `[autoencoder]` section.
+use super::difference::must_equal;
 use super::read::Problem;
 use super::validate::Checks;
 use super::{Checked, OptimConfig, TrainConfig, override_as, parse_as, read_text, unwritable};
@@ -79,9 +80,9 @@ impl AutoencoderRun {
         let neutral = |config: &Self| {
             let mut config = config.clone();
             config.train = config.train.without_habits();
-            config.to_toml()
+            config
         };
-        super::resume::must_equal(&neutral(self)?, &neutral(wanted)?)
+        must_equal(&neutral(self), &neutral(wanted))
     }
 
     /// Checks that the values make sense, alone and together.

@@ -3,6 +3,7 @@
 //! [`RunConfig`] holds every option once; the defaults are its sections' `Default` impls and nowhere else. Reading is
 //! strict and reports every problem at once, with its line.
 mod autoencoder;
+mod difference;
 mod overrides;
 mod read;
 mod resume;
@@ -16,6 +17,7 @@ mod written;
 
 pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use crossfade_math::path::Baseline;
+pub use difference::{Difference, differences};
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::Sizes;
 pub(crate) use study::slug;

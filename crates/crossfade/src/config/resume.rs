@@ -1,6 +1,7 @@
 //! Which options may change between a run and its resumption.
 use super::RunConfig;
-use crate::error::{Error, Result};
+use super::difference::must_equal;
+use crate::error::Result;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ impl RunConfig {
     /// An error that lists every option in which a resumed run would differ from the one that wrote the checkpoint. How often
     /// things are written and how samples are drawn may change: the weights do not depend on them.
     pub fn must_resume_as(&self, wanted: &Self) -> Result<()> {
-        must_equal(&self.essence().to_toml()?, &wanted.essence().to_toml()?)
+        must_equal(&self.essence(), &wanted.essence())
     }
 
     /// What the weights depend on: without habits, ways of sampling and places where the first stage and its latents lie.
@@ -49,17 +50,4 @@ impl RunConfig {
         };
         names(self) == names(other)
     }
-}
-
-/// An error that lists the lines in which two configurations differ.
-pub(super) fn must_equal(old: &str, new: &str) -> Result<()> {
-    let changed: Vec<String> = (old.lines().zip(new.lines()))
-        .filter(|(a, b)| a != b)
-        .map(|(a, b)| format!("the run has `{a}`, the configuration `{b}`"))
-        .collect();
-    if old == new {
-        return Ok(());
-    }
-    let advice = "a resumed run must be the same run; restore these options or start in another directory";
-    Err(Error::Config([vec![advice.to_string()], changed].concat()))
 }

@@ -158,8 +158,6 @@ pub struct SampleConfig {
     pub clip: f64,
     /// η of the sampler `ddim`: 0 is deterministic, 1 is `ancestral`.
     pub eta: f64,
-    /// Images on a sheet made during training.
-    pub count: usize,
     /// The times of its steps; `auto` are those that suit the process.
     pub grid: Grid,
     /// The fresh noise of the sampler `heun-churn`.
@@ -174,7 +172,6 @@ impl Default for SampleConfig {
             blend: Blend::Heads,
             clip: 1.0,
             eta: 0.0,
-            count: 64,
             grid: Grid::default(),
             churn: Churn::default(),
         }

@@ -1,5 +1,6 @@
 //! How large a run is, before it starts.
 use super::RunConfig;
+use crate::generate::BATCH;
 use crate::nn::config::{BlockPlan, Resample};
 use crate::nn::{CondUNetConfig, Decoders, UNetConfig};
 use serde::Serialize;
@@ -20,7 +21,7 @@ pub struct Sizes {
     pub checkpoint_bytes: u64,
     /// Bytes that training needs, estimated: five copies of the weights, and what the backward pass keeps of a batch.
     pub train_bytes: u64,
-    /// Bytes that sampling `sample.count` images at a time needs, estimated.
+    /// Bytes that sampling needs at the usual number of images at a time, estimated.
     pub sample_bytes: u64,
 }
 
@@ -47,7 +48,7 @@ impl RunConfig {
             checkpoint_bytes: 4 * weights,
             train_bytes: 5 * weights + kept * self.train.batch as u64,
             // A task works on one window at a time.
-            sample_bytes: weights + passing * if self.condition.is_some() { 1 } else { self.sample.count as u64 },
+            sample_bytes: weights + passing * if self.condition.is_some() { 1 } else { BATCH as u64 },
         }
     }
 }

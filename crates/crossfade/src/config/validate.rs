@@ -4,7 +4,7 @@ use super::{OptimConfig, RunConfig, TrainConfig};
 use crate::data::DataConfig;
 use crate::nn::Decoders;
 use crate::sample::path::Churn;
-use crossfade_math::{Attenuation, Precond};
+use crossfade_math::{Attenuation, Blend, Precond};
 
 /// Labels that the augmentation pipe gives each image (§2.6).
 const LABELS: usize = 9;
@@ -105,6 +105,7 @@ impl RunConfig {
         checks.data(&self.data);
         checks.optim(&self.optim);
         self.check_train(&mut checks);
+        self.check_loss(&mut checks);
         self.check_sample(&mut checks);
         self.check_latent(&mut checks);
         checks.problems
@@ -193,10 +194,14 @@ impl RunConfig {
         );
     }
 
+    fn check_loss(&self, checks: &mut Checks) {
+        let measured = self.loss.auxiliary.is_none_or(|aux| aux.l1.is_some());
+        checks.require(measured, &["loss.auxiliary.l1"], "must be \"mean\" or \"sum\": without it the term is nothing");
+    }
+
     fn check_sample(&self, checks: &mut Checks) {
         let s = &self.sample;
         checks.at_least_one(s.steps as u64, "sample.steps");
-        checks.at_least_one(s.count as u64, "sample.count");
         checks.require(s.steps <= 1_000_000, &["sample.steps"], "must be at most 1,000,000");
         checks.not_negative(s.clip, "sample.clip");
         checks.require((0.0..=1.0).contains(&s.eta), &["sample.eta"], format!("must be from 0 to 1, not {}", s.eta));
@@ -204,6 +209,16 @@ impl RunConfig {
         for (value, key) in [(amount, "amount"), (min, "min"), (max, "max"), (noise, "noise")] {
             checks.not_negative(value, &format!("sample.churn.{key}"));
         }
+        if let Blend::Table(shares) = &s.blend {
+            let inside = !shares.is_empty() && shares.iter().all(|share| (0.0..=1.0).contains(share));
+            checks.require(inside, &["sample.blend"], "a table needs numbers from 0 to 1");
+        }
+        let message = format!(
+            "the blend {} does nothing for the process {}: its network has no two heads to blend so; use \"heads\"",
+            s.blend.name(),
+            self.law().name()
+        );
+        checks.require(self.law().blends(&s.blend), &["sample.blend", "baseline"], message);
         if (1..=1_000_000).contains(&s.steps) {
             match s.resolved(&self.law()) {
                 Err(error) => checks.require(false, &["sample.sampler", "baseline", "process"], error.to_string()),

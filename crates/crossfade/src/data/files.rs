@@ -1,4 +1,5 @@
 //! Files that appear whole or not at all, and files read with a limit.
+use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufWriter, Read, Write};
@@ -50,6 +51,15 @@ fn sync_directory(path: &Path) -> Result<()> {
         File::open(directory).and_then(|d| d.sync_all()).map_err(Error::io(directory))?;
     }
     Ok(())
+}
+
+/// A field of a CSV file (RFC 4180).
+pub(crate) fn csv_field(text: &str) -> Cow<'_, str> {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\"")).into()
+    } else {
+        text.into()
+    }
 }
 
 /// Reads a whole file of at most `limit` bytes.

@@ -2,12 +2,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::files::read_limited;
 use super::{Dataset, Image, is_image_name};
 use crate::error::{Error, Result};
-
-/// Largest image file that is read.
-pub(super) const MAX_FILE: u64 = 256 << 20;
 
 /// PNG, JPEG and WebP files under a directory, ordered by the bytes of their relative paths.
 ///
@@ -67,8 +63,7 @@ impl Dataset for Folder {
     }
 
     fn get(&self, index: usize) -> Result<Image> {
-        let path = self.root.join(&self.files[index]);
-        Image::decode(&read_limited(&path, MAX_FILE)?, &path)
+        Image::read(&self.root.join(&self.files[index]))
     }
 
     fn name(&self, index: usize) -> String {

@@ -5,8 +5,13 @@ use std::path::Path;
 
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
+use super::files::read_limited;
 use crate::error::{Error, Result};
 
+/// Endings of the image files that are read, in whatever case.
+pub const IMAGE_ENDINGS: &[&str] = &["png", "jpg", "jpeg", "webp"];
+/// Largest image file that is read.
+pub(crate) const MAX_FILE: u64 = 256 << 20;
 /// Most pixels an image file may have.
 pub const MAX_PIXELS: u64 = 64 << 20;
 /// Most bytes a decoder may allocate: `MAX_PIXELS` of 16-bit RGBA.
@@ -34,6 +39,18 @@ impl Image {
         assert!(width > 0 && height > 0, "an image has at least one pixel");
         assert_eq!(pixels.len(), width * height * channels, "bytes of a {width}x{height}x{channels} image");
         Self { width, height, channels, pixels }
+    }
+
+    /// 10·log10(255²/mean squared difference) to an image of the same shape; infinite if they are equal.
+    pub fn psnr(&self, other: &Self) -> f64 {
+        let squares = self.pixels.iter().zip(&other.pixels).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2));
+        let mean = squares.sum::<f64>() / self.pixels.len() as f64;
+        10.0 * (255.0 * 255.0 / mean).log10()
+    }
+
+    /// Reads a PNG, JPEG or WebP.
+    pub fn read(path: &Path) -> Result<Self> {
+        Self::decode(&read_limited(path, MAX_FILE)?, path)
     }
 
     /// Decodes a PNG, JPEG or WebP; `name` is for messages.

@@ -5,12 +5,9 @@
 use std::path::Path;
 
 use super::Image;
-use super::files::{read_limited, write_atomic};
+use super::files::write_atomic;
 use super::image::MAX_PIXELS;
 use crate::error::{Error, Result};
-
-/// Largest image file that is read.
-const MAX_FILE: u64 = 256 << 20;
 
 /// By how much an image grows or shrinks: a ratio of whole numbers, so that 1/3 is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +127,7 @@ pub fn imresize(image: &Image, scale: Scale) -> Result<Image> {
 
 /// Resizes the image file `from` into the PNG `to`, cut to multiples of `multiple` first; errors name the file.
 pub fn imresize_file(from: &Path, to: &Path, scale: Scale, multiple: usize) -> Result<()> {
-    let image = Image::decode(&read_limited(from, MAX_FILE)?, from)?;
+    let image = Image::read(from)?;
     let resized = crop_to_multiple(&image, multiple).and_then(|image| imresize(&image, scale));
     let resized = resized.map_err(|e| Error::file(from, e.to_string()))?;
     write_atomic(to, &resized.encode_png(&[])?)

@@ -30,8 +30,9 @@ pub mod sheet;
 pub mod zip;
 
 pub use check::{CheckReport, check};
+pub(crate) use files::csv_field;
 pub use files::write_atomic;
-pub use image::{Image, png_text};
+pub use image::{IMAGE_ENDINGS, Image, png_text};
 pub use loader::{Batch, Block, Loader, LoaderConfig};
 use paired::Paired;
 pub use picture::Picture;
@@ -275,5 +276,5 @@ impl Dataset for Fitted {
 /// Whether a file name (without directories) is one of an image to use.
 fn is_image_name(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, e)| e.to_ascii_lowercase());
-    !name.starts_with('.') && matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg" | "webp"))
+    !name.starts_with('.') && extension.is_some_and(|e| IMAGE_ENDINGS.contains(&e.as_str()))
 }

@@ -6,8 +6,7 @@ use std::path::Path;
 use image::DynamicImage;
 
 use super::files::{read_limited, write_whole};
-use super::folder::MAX_FILE;
-use super::image::{decode_upright, mirrored};
+use super::image::{MAX_FILE, decode_upright, mirrored};
 use super::{Filter, Image, PassOrder, resize};
 use crate::error::Result;
 use crate::task::Planes;

@@ -4,7 +4,8 @@ use std::path::Path;
 use image::DynamicImage;
 
 use super::Image;
-use super::image::{decode_upright, mirrored};
+use super::files::read_limited;
+use super::image::{MAX_FILE, decode_upright, mirrored};
 use crate::error::Result;
 
 /// A map, rows from the top; 8-bit files are spread over the whole range (255 becomes 65535).
@@ -24,6 +25,11 @@ impl Plane {
         assert!(width > 0 && height > 0, "a map has at least one value");
         assert_eq!(values.len(), width * height, "values of a {width}x{height} map");
         Self { width, height, values }
+    }
+
+    /// Reads a PNG, JPEG or WebP.
+    pub fn read(path: &Path) -> Result<Self> {
+        Self::decode(&read_limited(path, MAX_FILE)?, path)
     }
 
     /// Decodes a PNG, JPEG or WebP; 16-bit grey keeps its bits, colours become grey as PIL does it.

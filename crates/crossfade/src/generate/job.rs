@@ -3,7 +3,7 @@ use super::{Recipe, Start, decoded, sample_batch};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::SampleConfig;
 use crate::data::{Image, contact_sheet, write_atomic};
-use crate::engine::Device;
+use crate::engine::{Device, to_host};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
 use std::path::PathBuf;
@@ -96,6 +96,11 @@ pub fn run(
     if starts.is_empty() || job.batch == 0 {
         return Err(Error::request("nothing to sample: count and batch must be at least 1, and the shard not empty"));
     }
+    if job.first.checked_add(job.count).is_none() || job.between.is_some_and(|(a, b)| a == b) {
+        return Err(Error::request(
+            "there are no such images: numbers end at 2^64, and a way needs two different ends",
+        ));
+    }
     let config = &config.resolved(&checkpoint.config.law())?;
     let net = checkpoint.denoiser(weights, device)?;
     let latent = Latent::of(checkpoint, device)?;
@@ -116,6 +121,11 @@ pub fn run(
         };
         let sampled = sample_batch(&net, config, size, job.seed, group, device, &mut observe)?;
         evaluations = sampled.nfe;
+        if !to_host(sampled.x0.0.clone()).iter().all(|v| v.is_finite()) {
+            let problem =
+                format!("{} makes values that are not numbers; has its training diverged?", checkpoint.path.display());
+            return Err(Error::Run(problem));
+        }
         for ((start, image), path) in group.iter().zip(decoded(latent.as_ref(), sampled.x0.0)).zip(paths) {
             let recipe = Recipe::new(checkpoint, weights, config, job.seed, *start);
             let name = name(*start, done);

@@ -19,6 +19,9 @@ use crate::nn::Denoiser;
 use crate::rng::{Purpose, Stream};
 use crate::sample::{Hooks, Sampled, State};
 
+/// Images at a time unless a user says otherwise.
+pub const BATCH: usize = 64;
+
 /// Where the starting noise of a picture comes from.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]

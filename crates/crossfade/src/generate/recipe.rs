@@ -1,7 +1,9 @@
 //! Pictures that say how they were made: the settings as a text chunk of the PNG, and their reproduction.
 use super::{Start, decoded, sample_batch};
 use crate::checkpoint::{Checkpoint, Weights};
-use crate::config::SampleConfig;
+use crate::config::{RunConfig, SampleConfig};
+use crate::data::files::read_limited;
+use crate::data::image::MAX_FILE;
 use crate::data::{Image, png_text};
 use crate::engine::Device;
 use crate::error::{Error, Result};
@@ -11,9 +13,6 @@ use std::path::{Path, PathBuf};
 
 /// The keyword of the text chunk.
 const KEYWORD: &str = "crossfade";
-
-/// Largest picture that is read back.
-const MAX_BYTES: u64 = 256 << 20;
 
 /// All that a picture depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,11 +68,7 @@ impl Recipe {
 
     /// The recipe in a PNG file.
     pub fn read(path: &Path) -> Result<(Self, Vec<u8>)> {
-        let size = std::fs::metadata(path).map_err(Error::io(path))?.len();
-        if size > MAX_BYTES {
-            return Err(Error::file(path, format!("{size} bytes; a picture of ours is far smaller")));
-        }
-        let bytes = std::fs::read(path).map_err(Error::io(path))?;
+        let bytes = read_limited(path, MAX_FILE)?;
         let texts = png_text(&bytes, path)?;
         let text = texts.into_iter().find(|(key, _)| key == KEYWORD).map(|(_, text)| text);
         let text = text.ok_or_else(|| Error::file(path, "carries no crossfade recipe; was it edited or re-saved?"))?;
@@ -97,6 +92,9 @@ pub fn reproduce(path: &Path, checkpoint: Option<&Path>, device: &Device) -> Res
             format!("holds other weights (checksum {}) than the picture's ({})", checkpoint.checksum, recipe.checksum),
         ));
     }
+    // Whoever edited the picture may have written anything.
+    let run = RunConfig { sample: recipe.sample.clone(), ..checkpoint.config.clone() };
+    run.validate().map_err(|e| Error::file(path, format!("its recipe cannot be followed: {e}")))?;
     let net = checkpoint.denoiser(recipe.weights, device)?;
     let network = &checkpoint.config.network;
     let size = [network.channels, network.resolution, network.resolution];

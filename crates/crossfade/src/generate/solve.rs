@@ -103,3 +103,6 @@ impl VelocityScore<Images> for CldNet<'_> {
         Ok(alpha.scale(-self.cld.score_scale(t)))
     }
 }
+
+#[cfg(test)]
+mod tests;

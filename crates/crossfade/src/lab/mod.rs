@@ -123,8 +123,8 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
     config.check()?;
     let mixture = config.mixture();
     let start = normals(config.dim, config.samples, config.seed, 0);
-    let data = mixture.sample(config.samples, config.seed + 1);
-    let floor = sliced_w2(&data, &mixture.sample(config.samples, config.seed + 2));
+    let data = mixture.sample(config.samples, config.seed.wrapping_add(1));
+    let floor = sliced_w2(&data, &mixture.sample(config.samples, config.seed.wrapping_add(2)));
     let fine = REFERENCE_FACTOR * config.evaluations.last().copied().unwrap_or(1);
     let native = |s: &&Sampler| Law::Attenuation(Process::default()).is_native(**s);
     let own: Vec<Sampler> = config.samplers.iter().filter(native).copied().collect();
@@ -147,7 +147,7 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
                 for &n in &config.evaluations {
                     let times = Grid { kind: grid.clone(), final_t: None };
                     let steps = law.steps_within(&times, sampler, n)?;
-                    let sampled = solve(&oracle, process, sampler, grid, steps, &start, config.seed + 3)?;
+                    let sampled = solve(&oracle, process, sampler, grid, steps, &start, config.seed.wrapping_add(3))?;
                     let deterministic = !sampler.is_stochastic();
                     cells.push(Cell {
                         steps,

@@ -39,11 +39,12 @@ pub fn solve(
     let times = law.times(&Grid { kind: grid.clone(), final_t: None }, sampler, steps)?;
     let dim = mixture.dim;
     let start = normals(dim, count, seed, 0);
-    let mut hooks = Hooks { noise: &mut |n| normals(dim, count, seed + 3, 1 + n as u64), observe: &mut |_| () };
+    let mut hooks =
+        Hooks { noise: &mut |n| normals(dim, count, seed.wrapping_add(3), 1 + n as u64), observe: &mut |_| () };
     match (law, law.path()) {
         (Law::Cld(cld), _) => {
             let oracle = CldOracle { mixture: mixture.clone(), cld: *cld };
-            let velocity = normals(dim, count, seed + 4, 0);
+            let velocity = normals(dim, count, seed.wrapping_add(4), 0);
             sampler.run(&CldProblem::new(&oracle, *cld), &times, (start, velocity), &mut hooks)
         }
         (_, Some(path)) => {

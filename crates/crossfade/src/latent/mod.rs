@@ -10,7 +10,7 @@ mod source;
 pub use cache::LatentCache;
 pub use checkpoint::AutoencoderCheckpoint;
 pub(crate) use reconstruct::pairs;
-pub use reconstruct::{Originals, Reconstruction, psnr, reconstruct};
+pub use reconstruct::{Originals, Reconstruction, reconstruct};
 pub use source::Batches;
 
 use crate::checkpoint::{Checkpoint, Weights};

@@ -2,7 +2,6 @@
 use super::{AutoencoderCheckpoint, Latent};
 use crate::checkpoint::{Checkpoint, Opened, Weights, newest};
 use crate::config::is_autoencoder;
-use crate::data::files::read_limited;
 use crate::data::folder::Folder;
 use crate::data::loader::append_planes;
 use crate::data::{DataConfig, Dataset, Filter, Fit, Image, contact_sheet, write_atomic};
@@ -12,8 +11,6 @@ use crate::generate::to_images;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Largest image file that is read.
-const MAX_FILE: u64 = 256 << 20;
 /// Most pairs on the sheet.
 const SHEET: usize = 16;
 
@@ -30,13 +27,6 @@ pub struct Reconstruction {
     pub compression: f64,
     /// Originals above what came back.
     pub sheet: PathBuf,
-}
-
-/// 10·log10(255²/mean squared difference) of two images of the same shape; infinite if they are equal.
-pub fn psnr(a: &Image, b: &Image) -> f64 {
-    let squares = a.pixels.iter().zip(&b.pixels).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2));
-    let mean = squares.sum::<f64>() / a.pixels.len() as f64;
-    10.0 * (255.0 * 255.0 / mean).log10()
 }
 
 /// The autoencoder of a checkpoint: of its own training, or of a run on its latents.
@@ -91,7 +81,7 @@ pub fn reconstruct(
     for i in 0..count {
         let original = set.get(i)?.with_channels(latent.image_channels()).into_owned();
         let back = round_trip(&latent, &original);
-        found.push((set.name(i), psnr(&original, &back)));
+        found.push((set.name(i), original.psnr(&back)));
         write_atomic(out.join(format!("{i:06}.png")), &back.encode_png(&[("source", &set.name(i))])?)?;
         if above.len() < SHEET {
             above.push(original);
@@ -143,7 +133,7 @@ struct One(PathBuf, Image);
 
 impl One {
     fn open(path: &Path) -> Result<Self> {
-        Ok(Self(path.to_path_buf(), Image::decode(&read_limited(path, MAX_FILE)?, path)?))
+        Ok(Self(path.to_path_buf(), Image::read(path)?))
     }
 }
 

@@ -2,15 +2,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rayon::prelude::*;
 
 use crate::data::Image;
-use crate::data::files::read_limited;
 use crate::error::{Error, Result};
-
-/// Endings of the images that are read.
-pub(super) const IMAGES: &[&str] = &["png", "jpg", "jpeg", "webp"];
-/// Largest image file that is read.
-const MAX_FILE: u64 = 256 << 20;
 
 /// A soft map, rows from the top, values from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,9 +69,23 @@ pub(super) fn check_thresholds(n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Reads an image file.
-pub(super) fn load_image(path: &Path) -> Result<Image> {
-    Image::decode(&read_limited(path, MAX_FILE)?, path)
+/// Measures each pair, many at once; `progress` is told how many of how many are done.
+pub(super) fn each<T: Send>(
+    pairs: &[Pair],
+    progress: &mut (dyn FnMut(usize, usize) + Send),
+    one: impl Fn(&Pair) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let progress = Mutex::new((0, progress));
+    let counted = |pair: &Pair| -> Result<T> {
+        let measured = one(pair)?;
+        if let Ok(mut progress) = progress.lock() {
+            progress.0 += 1;
+            let done = progress.0;
+            (progress.1)(done, pairs.len());
+        }
+        Ok(measured)
+    };
+    pairs.par_iter().map(counted).collect()
 }
 
 /// A map and the truth about it.

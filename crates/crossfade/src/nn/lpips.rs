@@ -1,15 +1,14 @@
 //! LPIPS 0.1, the learned perceptual distance of two images (Zhang et al. 2018).
 //!
 //! A metric, and a loss: the value is differentiable in both images, and the weights are constants.
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor, activation, module};
-use sha2::{Digest, Sha256};
 
 use super::layers::conv2d;
 use super::weights::differences;
+use crate::digest::sha256_file;
 use crate::engine::from_vec;
 use crate::error::{Error, Result};
 use crate::tensorfile::TensorFile;
@@ -155,7 +154,7 @@ impl Lpips {
                 lins.push(tensor(format!("lin{}.weight", lins.len()))?);
             }
         }
-        Ok(Self { backbone, path: path.to_path_buf(), sha256: sha256(path)?, convs, lins })
+        Ok(Self { backbone, path: path.to_path_buf(), sha256: sha256_file(path)?, convs, lins })
     }
 
     /// The network whose features are compared.
@@ -226,16 +225,4 @@ fn distance(a: Tensor<4>, b: Tensor<4>, lin: Tensor<4>) -> Tensor<1> {
 fn unit(x: Tensor<4>) -> Tensor<4> {
     let length = (x.clone().square().sum_dim(1) + 1e-20).sqrt();
     x / length
-}
-
-/// The SHA-256 of a file, in hexadecimal.
-fn sha256(path: &Path) -> Result<String> {
-    let mut file = std::fs::File::open(path).map_err(Error::io(path))?;
-    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
-    loop {
-        match file.read(&mut buffer).map_err(Error::io(path))? {
-            0 => return Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
-            n => hash.update(&buffer[..n]),
-        }
-    }
 }

@@ -1,12 +1,12 @@
 //! What is kept on disk: the study's record, who the models are, and a file a cell.
 use super::plan::{Plan, Row};
-use super::sha256;
 use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, SampleConfig, Study};
 use crate::data::files::read_limited;
 use crate::data::write_atomic;
+use crate::digest::{sha256, sha256_file};
 use crate::error::{Error, Result};
-use crate::metrics::features::registry;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl Identity {
             name: name.into(),
             config: config.to_toml()?,
             fingerprint: sha256(config.fingerprint()?.as_bytes()),
-            checkpoint: registry::sha256(&checkpoint.path)?,
+            checkpoint: sha256_file(&checkpoint.path)?,
             checksum: checkpoint.checksum.clone(),
             step: checkpoint.step,
             parameters: config.sizes().parameters,
@@ -108,15 +108,13 @@ pub struct CellResult {
 pub fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Identity) -> Result<Vec<Cell>> {
     let config = RunConfig::parse(&identity.config, &identity.name)?;
     let sample = of.sampling(&config, &record.study, column)?;
-    // The images of a sheet change nothing here.
-    let fixed = SampleConfig { count: SampleConfig::default().count, ..sample.clone() };
     let unwritable = |e: serde_json::Error| Error::Run(e.to_string());
     let mut found = vec![];
     for &seed in &record.study.sample.seeds {
         let all = (
             &record.version,
             (&identity.fingerprint, &identity.checksum, identity.step),
-            &fixed,
+            &sample,
             (seed, record.study.sample.count),
             &record.facts,
         );

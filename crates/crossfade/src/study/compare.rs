@@ -8,7 +8,7 @@ use super::run::{Event, Only, Options, run};
 use super::subject::{Subject, Told, psnr};
 use super::table::number;
 use crate::checkpoint::{self, Checkpoint};
-use crate::config::{Axes, Evaluate, RunConfig, Study, StudyModel};
+use crate::config::{Axes, Difference, Evaluate, Study, StudyModel, differences};
 use crate::cost::Cost;
 use crate::data::{Image, contact_sheet, write_atomic};
 use crate::engine::Device;
@@ -58,15 +58,6 @@ pub struct Side {
     pub parameters: u64,
     /// Multiply-accumulates of one evaluation, where they can be counted.
     pub macs_per_evaluation: Option<u64>,
-}
-
-/// An option in which the configurations differ.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Difference {
-    /// The option.
-    pub key: String,
-    /// Its values; none where it is not set.
-    pub values: [Option<String>; 2],
 }
 
 /// Images of equal noise compared.
@@ -219,36 +210,6 @@ fn likeness(
 
 fn of(study: &Study) -> &'static str {
     if study.sample.evaluations.is_empty() { "steps" } else { "evaluations" }
-}
-
-/// The options in which two configurations differ.
-fn differences(a: &RunConfig, b: &RunConfig) -> Result<Vec<Difference>> {
-    let flat = |config: &RunConfig| -> Result<Vec<(String, String)>> {
-        let table: toml::Table = toml::from_str(&config.to_toml()?).map_err(|e| Error::Run(e.to_string()))?;
-        let mut list = vec![];
-        flatten(&toml::Value::Table(table), "", &mut list);
-        Ok(list)
-    };
-    let (a, b) = (flat(a)?, flat(b)?);
-    let value = |list: &[(String, String)], key: &str| list.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone());
-    let mut keys: Vec<&String> = a.iter().chain(&b).map(|(key, _)| key).collect();
-    keys.sort();
-    keys.dedup();
-    let differing =
-        keys.into_iter().map(|key| Difference { key: key.clone(), values: [value(&a, key), value(&b, key)] });
-    Ok(differing.filter(|d| d.values[0] != d.values[1]).collect())
-}
-
-fn flatten(value: &toml::Value, path: &str, list: &mut Vec<(String, String)>) {
-    match value {
-        toml::Value::Table(table) => {
-            for (key, value) in table {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                flatten(value, &path, list);
-            }
-        }
-        other => list.push((path.to_string(), other.to_string())),
-    }
 }
 
 impl Comparison {

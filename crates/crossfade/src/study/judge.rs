@@ -1,8 +1,9 @@
 //! How images are judged: what they are compared with, gathered features, values.
-use super::{Plan, hex, sha256};
+use super::Plan;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::{Evaluate, Metric, RunConfig};
 use crate::data::{Dataset, Filter, Image, PassOrder, resize};
+use crate::digest::{Hasher, sha256, sha256_file};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::latent::Latent;
@@ -10,7 +11,6 @@ use crate::metrics::features::{
     self, CLASSES, Extractor, FEATURES, Features, Frechet, Gaussian, Input, KidConfig, Moments, Statistics, registry,
 };
 use crate::train;
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 /// Side to which pictures are reduced for the distance without weights.
@@ -59,7 +59,7 @@ impl Basis {
             };
             fact("protocol", evaluate.protocol.name().into());
             if let Some(path) = &found {
-                fact("weights sha256", registry::sha256(path)?);
+                fact("weights sha256", sha256_file(path)?);
             }
         }
         let (ground, reference) = ground(plan, device)?;
@@ -211,7 +211,7 @@ fn ground(plan: &Plan, device: &Device) -> Result<(Ground, String)> {
 
 /// SHA-256 of the sizes, bytes and maps of the first `count` images: which set it is, wherever it lies.
 fn pixels_sha256(images: &dyn Dataset, count: usize) -> Result<String> {
-    let mut hasher = Sha256::new();
+    let mut hasher = Hasher::default();
     for k in 0..count {
         let image = images.get(k)?;
         hasher.update(format!("{}x{}x{};", image.width, image.height, image.channels));
@@ -220,7 +220,7 @@ fn pixels_sha256(images: &dyn Dataset, count: usize) -> Result<String> {
             hasher.update(map.values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>());
         }
     }
-    Ok(hex(&hasher.finalize()))
+    Ok(hasher.finish())
 }
 
 enum Reference {

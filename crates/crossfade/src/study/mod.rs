@@ -20,21 +20,10 @@ mod subject;
 mod table;
 
 pub use cell::{Cell, CellResult, Identity, Record};
-pub use compare::{Comparison, Difference, Likeness, Request, Side, compare};
+pub use compare::{Comparison, Likeness, Request, Side, compare};
 pub use denoise::Denoising;
 pub use merge::merge;
 pub use plan::{Model, Plan, Row};
 pub use results::{Entry, ModelFacts, Results, RowResult, Versus};
 pub use run::{Event, Only, Options, Outcome, run};
 pub use shard::from_environment;
-
-use sha2::{Digest, Sha256};
-
-/// SHA-256 in hexadecimal.
-fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}

@@ -166,10 +166,6 @@ impl Row {
         let law = config.law();
         let sample = config.sample.resolved(&law)?;
         let with = |steps: usize| SampleConfig { steps, ..sample.clone() };
-        if self.blend.is_some() && !law.blends(&sample.blend) {
-            let advice = "its network has no two heads to blend so; give this model blends = [\"heads\"]";
-            return Err(Error::request(format!("the blend {}: {advice}", self.blend.as_deref().unwrap_or_default())));
-        }
         if matches!(sample.grid.kind, GridKind::Explicit { .. }) {
             return Err(Error::request("explicit times are of one number of steps; the columns need another grid"));
         }

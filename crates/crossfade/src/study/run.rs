@@ -3,8 +3,9 @@ use super::cell::{Cell, CellResult, Identity, Record, StudyDir, cells, read, wri
 use super::judge::{Basis, Judge};
 use super::plan::{Model, Plan, rows};
 use super::subject::Subject;
-use super::{Results, results, sha256};
+use super::{Results, results};
 use crate::checkpoint::{self, Checkpoint};
+use crate::digest::sha256;
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::generate::Shard;

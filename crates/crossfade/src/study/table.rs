@@ -1,6 +1,7 @@
 //! Results as text: Markdown and CSV.
 use super::results::{Entry, Results};
 use crate::config::Metric;
+use crate::data::csv_field;
 use std::fmt::Write;
 
 /// A value with as many digits as it deserves.
@@ -104,26 +105,21 @@ impl Results {
             for entry in row.entries.iter().flatten() {
                 let sample = &entry.sample;
                 let same = [
-                    quoted(&row.label),
-                    quoted(&row.model),
-                    sample.sampler.name().to_string(),
-                    sample.grid.kind.name().to_string(),
-                    sample.blend.name().to_string(),
-                    sample.steps.to_string(),
-                    entry.nfe.to_string(),
+                    csv_field(&row.label),
+                    csv_field(&row.model),
+                    sample.sampler.name().into(),
+                    sample.grid.kind.name().into(),
+                    sample.blend.name().into(),
+                    sample.steps.to_string().into(),
+                    entry.nfe.to_string().into(),
                 ];
                 for (seed, values) in entry.seeds.iter().zip(&entry.values) {
                     for (name, value) in values {
-                        let _ = writeln!(text, "{},{seed},{},{},{value}", same.join(","), self.count, quoted(name));
+                        let _ = writeln!(text, "{},{seed},{},{},{value}", same.join(","), self.count, csv_field(name));
                     }
                 }
             }
         }
         text
     }
-}
-
-/// A field of a CSV file (RFC 4180).
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
 }

@@ -3,7 +3,6 @@ use super::batch::Prepared;
 use crate::config::RunConfig;
 use crate::engine::{Device, Tensor, vector};
 use crate::error::Result;
-use crate::loss::Perceptual;
 use crate::nn::baseline::{said, shown};
 use crate::nn::condition::{Mode, Statistics, load_encoder};
 use crate::nn::{CondUNet, Denoiser, DropoutKey, RawHeads, UNet};
@@ -39,7 +38,6 @@ pub fn loss<N: Learner>(
     batch: &Prepared,
     key: &DropoutKey,
     seen: &Statistics,
-    perceptual: Option<Perceptual>,
 ) -> Tensor<1> {
     let noised = &batch.noised;
     let device = noised.x_t.0.device().without_autodiff();
@@ -51,7 +49,7 @@ pub fn loss<N: Learner>(
     }
     let (x, c_noise) = net.input(noised.x_t.0.clone(), &noised.t);
     let raw = net.unet.run(x, vector(&c_noise, &device), batch, key, seen);
-    config.loss.of_raw(net, noised, raw, perceptual).total
+    config.loss.of_raw(net, noised, raw, None).total
 }
 
 impl Learner for UNet {

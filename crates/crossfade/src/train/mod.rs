@@ -22,7 +22,7 @@ use crate::engine::{Device, from_vec, recording};
 use crate::error::{Error, Result};
 use crate::latent::{Batches, Latent, image_size};
 use crate::nn::condition::Statistics;
-use crate::nn::{CondUNet, DropoutKey, UNet};
+use crate::nn::{CondUNet, Decoders, DropoutKey, UNet};
 use burn::optim::GradientsParams;
 use crossfade_math::{Precond, Weighting};
 use events::Events;
@@ -115,6 +115,15 @@ fn check_weighting(config: &RunConfig) -> Result<()> {
              weighting such as \"reference\"",
         ));
     }
+    // The optimal scalings give both heads of one decoder the same raw target; without scalings they have two.
+    let decoders = config.condition.as_ref().map_or(config.network.decoders, |network| network.decoders);
+    let adaptive = config.loss.weighting == Weighting::Adaptive && config.baseline.is_none();
+    if adaptive && config.precond == Precond::None && decoders == Decoders::One {
+        return Err(Error::request(
+            "loss.weighting = \"adaptive\" with precond.kind = \"none\" asks one decoder for two things; use two decoders, \
+             or precond.kind = \"optimal\"",
+        ));
+    }
     Ok(())
 }
 
@@ -160,7 +169,7 @@ fn fit<N: Learner + Sheet>(
             samples.extend(batch.counters.iter().copied());
             let key = DropoutKey { seed: config.seed, step: state.step, samples: batch.counters.clone() };
             let prepared = prepare(batch, config, device);
-            let value = loss_of(&state.net, config, &prepared, &key, &seen, None) / plan.accumulate as f32;
+            let value = loss_of(&state.net, config, &prepared, &key, &seen) / plan.accumulate as f32;
             loss += f64::from(value.clone().into_scalar::<f32>());
             let found = Gradients::new(GradientsParams::from_grads(value.backward(), &state.net.unet), &state.net.unet);
             match &mut grads {

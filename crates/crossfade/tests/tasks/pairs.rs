@@ -154,6 +154,9 @@ fn every_layout_finds_its_pairs() {
     std::fs::remove_file(root.join("DUTS-TR/DUTS-TR-Mask/b.png")).unwrap();
     let error = DataConfig::Duts { path: path(), split: Split::Train }.source(8).err().unwrap().to_string();
     assert!(error.contains("1 images have no map") && error.contains("b.png"), "{error}");
+    std::fs::copy(root.join("Sketch/train/3/x.png"), root.join("Sketch/train/3/x.webp")).unwrap();
+    let twice = DataConfig::Pairs { images: root.join("GT"), labels: root.join("Sketch") }.source(8);
+    assert!(twice.err().unwrap().to_string().contains("which map is meant"));
     let error = DataConfig::Bsds { path: path(), split: Split::Train }.source(8).err().unwrap().to_string();
     assert!(error.contains("images"), "{error}");
 }

@@ -4,11 +4,17 @@ use std::path::{Path, PathBuf};
 
 use super::super::folder::Folder;
 use super::matched;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Every image with the map of its name; maps without an image are left out.
 pub fn list(images: &Path, labels: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
     let maps = Folder::open(labels)?;
-    let by_name: HashMap<PathBuf, &PathBuf> = maps.files().iter().map(|path| (path.with_extension(""), path)).collect();
+    let mut by_name = HashMap::new();
+    for path in maps.files() {
+        if let Some(other) = by_name.insert(path.with_extension(""), path) {
+            let problem = format!("has the same name as {}; which map is meant?", other.display());
+            return Err(Error::file(labels.join(path), problem));
+        }
+    }
     matched(images, |path| by_name.get(&path.with_extension("")).map(|map| labels.join(map)))
 }

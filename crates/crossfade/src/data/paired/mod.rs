@@ -7,8 +7,7 @@ mod sketchy;
 
 use std::path::{Path, PathBuf};
 
-use super::files::read_limited;
-use super::folder::{Folder, MAX_FILE};
+use super::folder::Folder;
 use super::{Dataset, Image, Plane, Split};
 use crate::error::{Error, Result};
 
@@ -24,12 +23,12 @@ pub struct Paired {
 impl Paired {
     /// Images and maps of the same names in two directories and those below.
     pub fn folders(images: &Path, labels: &Path) -> Result<Self> {
-        Self::new("image and map folders", images, folders::list(images, labels)?, read_map)
+        Self::new("image and map folders", images, folders::list(images, labels)?, Plane::read)
     }
 
     /// DUTS: `DUTS-TR/DUTS-TR-Image`, `DUTS-TR/DUTS-TR-Mask`, and the same with TE.
     pub fn duts(root: &Path, split: Split) -> Result<Self> {
-        Self::new("DUTS", root, duts::list(root, split)?, read_map)
+        Self::new("DUTS", root, duts::list(root, split)?, Plane::read)
     }
 
     /// BSDS: `images/train` with `groundTruth/train/*.mat`, and the same with val and test.
@@ -39,12 +38,12 @@ impl Paired {
 
     /// NYU Depth v2 as BTS lays it out: `rgb_NNNNN.jpg` beside `sync_depth_NNNNN.png`.
     pub fn nyu(root: &Path, split: Split) -> Result<Self> {
-        Self::new("NYU Depth", root, nyu::list(root, split)?, read_map)
+        Self::new("NYU Depth", root, nyu::list(root, split)?, Plane::read)
     }
 
     /// SketchyCOCO's objects: `GT/train/CLASS/*.png` with `Sketch/train/CLASS/*.png`.
     pub fn sketchy(root: &Path, split: Split) -> Result<Self> {
-        Self::new("SketchyCOCO", root, sketchy::list(root, split)?, read_map)
+        Self::new("SketchyCOCO", root, sketchy::list(root, split)?, Plane::read)
     }
 
     fn new(
@@ -66,8 +65,7 @@ impl Dataset for Paired {
     }
 
     fn get(&self, index: usize) -> Result<Image> {
-        let path = &self.files[index].0;
-        Image::decode(&read_limited(path, MAX_FILE)?, path)
+        Image::read(&self.files[index].0)
     }
 
     fn label(&self, index: usize) -> Result<Option<Plane>> {
@@ -86,10 +84,6 @@ impl Dataset for Paired {
     fn describe(&self) -> String {
         format!("{} {}: {} images with maps", self.layout, self.root.display(), self.len())
     }
-}
-
-fn read_map(path: &Path) -> Result<Plane> {
-    Plane::decode(&read_limited(path, MAX_FILE)?, path)
 }
 
 /// The first of the directories `inner` below `root` that there is.

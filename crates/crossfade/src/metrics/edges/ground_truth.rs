@@ -1,7 +1,8 @@
 //! What people drew, and what a program detected: the files of the BSDS and plain images.
 use std::path::Path;
 
-use super::super::maps::{Map, Mask, load_image};
+use super::super::maps::{Map, Mask};
+use crate::data::Image;
 use crate::data::mat::{Numbers, Value, read_mat};
 use crate::error::{Error, Result};
 
@@ -34,7 +35,7 @@ fn is_mat(path: &Path) -> bool {
 /// The annotators' boundaries: `groundTruth{i}.Boundaries` of a MATLAB file, or one image (set from the half upwards).
 pub fn load_truth(path: &Path) -> Result<Vec<Mask>> {
     if !is_mat(path) {
-        return Ok(vec![Map::of(&load_image(path)?).at_least(0.5)]);
+        return Ok(vec![Map::of(&Image::read(path)?).at_least(0.5)]);
     }
     let mask =
         |(height, width, values): Matrix| Mask { width, height, bits: values.iter().map(|&v| v != 0.0).collect() };
@@ -70,7 +71,7 @@ pub(in crate::metrics) fn annotations(path: &Path, field: &str) -> Result<Vec<Ma
 /// What was detected: an image, or a MATLAB file with `ucm2` (a contour map of double size) or `segs` (segmentations).
 pub fn load_detection(path: &Path) -> Result<Detection> {
     if !is_mat(path) {
-        return Ok(Detection::Soft(Map::of(&load_image(path)?)));
+        return Ok(Detection::Soft(Map::of(&Image::read(path)?)));
     }
     for (name, value) in read_mat(path)? {
         match (name.as_str(), value) {

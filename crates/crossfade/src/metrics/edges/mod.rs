@@ -11,13 +11,10 @@ pub mod summary;
 pub mod thin;
 
 use std::path::Path;
-use std::sync::Mutex;
-
-use rayon::prelude::*;
 
 use super::Report;
-use super::maps::{IMAGES, Pair, check_thresholds, levels, pairs};
-use crate::data::write_atomic;
+use super::maps::{Pair, check_thresholds, each, levels, pairs};
+use crate::data::{IMAGE_ENDINGS, csv_field, write_atomic};
 use crate::error::{Error, Result};
 use counts::{Counts, count};
 use ground_truth::{Detection, load_detection, load_truth};
@@ -89,7 +86,7 @@ impl Edges {
         let mut text = String::from("name,threshold,recall,precision,f\n");
         for (name, p) in self.names.iter().zip(&self.summary.images) {
             let values = format!("{:.6},{:.6},{:.6},{:.6}", p.threshold, p.recall, p.precision, p.f);
-            text += &format!("\"{}\",{values}\n", name.replace('"', "\"\""));
+            text += &format!("{},{values}\n", csv_field(name));
         }
         write_atomic(path, text.as_bytes())
     }
@@ -116,23 +113,16 @@ pub fn evaluate(
     progress: &mut (dyn FnMut(usize, usize) + Send),
 ) -> Result<Edges> {
     config.check()?;
-    let endings: Vec<&str> = IMAGES.iter().copied().chain(["mat"]).collect();
+    let endings: Vec<&str> = IMAGE_ENDINGS.iter().copied().chain(["mat"]).collect();
     let pairs = pairs(maps, &endings, truth, &endings)?;
-    let all = pairs.len();
-    let progress = Mutex::new((0, progress));
     let one = |pair: &Pair| -> Result<(Vec<Counts>, usize, bool)> {
         let detection = load_detection(&pair.map)?;
         let truth = load_truth(&pair.truth)?;
         let segmentations = matches!(detection, Detection::Segmentations(_));
         let counts = count(detection, &truth, config, &pair.map)?;
-        if let Ok(mut progress) = progress.lock() {
-            progress.0 += 1;
-            let done = progress.0;
-            (progress.1)(done, all);
-        }
         Ok((counts, truth.len(), segmentations))
     };
-    let results: Vec<_> = pairs.par_iter().map(one).collect::<Result<_>>()?;
+    let results = each(&pairs, progress, one)?;
 
     let segmentations = results.iter().any(|r| r.2);
     let levels = results.first().map_or(0, |r| r.0.len());
@@ -143,7 +133,7 @@ pub fn evaluate(
     let annotators: usize = results.iter().map(|r| r.1).sum();
     let counts: Vec<Vec<Counts>> = results.into_iter().map(|r| r.0).collect();
     let summary = summarise(&thresholds, &counts);
-    let report = report(&summary, config, segmentations, (all, annotators, levels));
+    let report = report(&summary, config, segmentations, (pairs.len(), annotators, levels));
     Ok(Edges { report, summary, thresholds, names: pairs.into_iter().map(|p| p.name).collect(), counts })
 }
 

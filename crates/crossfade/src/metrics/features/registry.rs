@@ -1,10 +1,8 @@
 //! Weights that metrics need, by name: where they come from, what their bytes hash to, where they are kept.
 use crate::data::write_atomic;
+use crate::digest::sha256;
 use crate::error::{Error, Result};
-use sha2::{Digest, Sha256};
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A file of weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +67,7 @@ impl Entry {
 
     /// Puts `bytes` into the cache if they are the right ones.
     pub fn store(&self, bytes: &[u8]) -> Result<PathBuf> {
-        let found = hex(&Sha256::digest(bytes));
+        let found = sha256(bytes);
         let path = self.path()?;
         if found != self.sha256 {
             let message = format!(
@@ -102,20 +100,4 @@ pub fn cache_directory() -> Result<PathBuf> {
     };
     let base = base.ok_or_else(|| Error::request("no directory for caches is known; set CROSSFADE_CACHE to one"))?;
     Ok(base.join("crossfade"))
-}
-
-/// SHA-256 of a file, in hexadecimal.
-pub fn sha256(path: &Path) -> Result<String> {
-    let mut file = File::open(path).map_err(Error::io(path))?;
-    let (mut hasher, mut block) = (Sha256::new(), vec![0; 1 << 20]);
-    loop {
-        match file.read(&mut block).map_err(Error::io(path))? {
-            0 => return Ok(hex(&hasher.finalize())),
-            n => hasher.update(&block[..n]),
-        }
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

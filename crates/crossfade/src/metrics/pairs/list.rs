@@ -4,10 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::picture::Picture;
+use crate::data::IMAGE_ENDINGS;
 use crate::error::{Error, Result};
-
-/// Endings of files that can be compared.
-const ENDINGS: [&str; 5] = ["png", "jpg", "jpeg", "webp", "npy"];
 
 /// An output and what it should have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +79,7 @@ fn list(root: &Path, suffix: &str) -> Result<BTreeMap<String, PathBuf>> {
                 continue;
             } else if entry.file_type().map_err(Error::io(entry.path()))?.is_dir() {
                 pending.push(path);
-            } else if ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str())) {
+            } else if ending.is_some_and(|e| e == "npy" || IMAGE_ENDINGS.contains(&e.as_str())) {
                 let stem = path.with_extension("").to_string_lossy().into_owned();
                 let stem = stem.strip_suffix(suffix).ok_or_else(|| {
                     Error::file(root.join(&path), format!("its name does not end in {suffix:?} as --suffix says"))

@@ -8,12 +8,9 @@ pub mod segmentation;
 pub mod summary;
 
 use std::path::Path;
-use std::sync::Mutex;
-
-use rayon::prelude::*;
 
 use super::Report;
-use super::maps::{Pair, check_thresholds, levels, pairs};
+use super::maps::{Pair, check_thresholds, each, levels, pairs};
 use crate::error::{Error, Result};
 use scores::{ImageScores, Truth, score};
 use segmentation::{load_segmentations, load_truth};
@@ -57,18 +54,7 @@ pub fn evaluate(
     check_thresholds(thresholds)?;
     let pairs = pairs(segmentations, &["mat"], truth, &["mat"])?;
     let thresholds = levels(thresholds);
-    let all = pairs.len();
-    let progress = Mutex::new((0, progress));
-    let one = |pair: &Pair| -> Result<(ImageScores, usize, bool)> {
-        let result = measure(pair, &thresholds)?;
-        if let Ok(mut progress) = progress.lock() {
-            progress.0 += 1;
-            let done = progress.0;
-            (progress.1)(done, all);
-        }
-        Ok(result)
-    };
-    let results: Vec<_> = pairs.par_iter().map(one).collect::<Result<_>>()?;
+    let results = each(&pairs, progress, |pair| measure(pair, &thresholds))?;
 
     let (count, listed) = results.first().map_or((0, false), |r| (r.0.scales.len(), r.2));
     if let Some((pair, r)) = pairs.iter().zip(&results).find(|(_, r)| r.0.scales.len() != count || r.2 != listed) {
@@ -79,7 +65,7 @@ pub fn evaluate(
     let annotators: usize = results.iter().map(|r| r.1).sum();
     let images: Vec<ImageScores> = results.into_iter().map(|r| r.0).collect();
     let summary = summarise(&thresholds, &images);
-    let report = report(&summary, listed, (all, annotators, count));
+    let report = report(&summary, listed, (pairs.len(), annotators, count));
     Ok(Regions { report, summary, thresholds, names: pairs.into_iter().map(|p| p.name).collect(), images })
 }
 

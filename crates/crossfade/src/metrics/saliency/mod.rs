@@ -7,14 +7,12 @@ pub mod s_measure;
 pub mod weighted_f;
 
 use std::path::Path;
-use std::sync::Mutex;
 
-use rayon::prelude::*;
 use serde::Serialize;
 
 use super::Report;
-use super::maps::{IMAGES, Map, Mask, Pair, load_image, pairs};
-use crate::data::{Filter, Image, PassOrder, resize, write_atomic};
+use super::maps::{Map, Mask, Pair, each, pairs};
+use crate::data::{Filter, IMAGE_ENDINGS, Image, PassOrder, csv_field, resize, write_atomic};
 use crate::error::{Error, Result};
 use crate::plot::{Chart, Series};
 use curves::{LEVELS, adaptive, mean_and_max, overlaps};
@@ -135,26 +133,15 @@ pub fn evaluate(
     if config.binarise.is_some_and(|t| !(t > 0.0 && t < 1.0)) {
         return Err(Error::request("maps are cut between 0 and 1"));
     }
-    let pairs = pairs(maps, IMAGES, masks, IMAGES)?;
-    let all = pairs.len();
-    let progress = Mutex::new((0, progress));
-    let one = |pair: &Pair| -> Result<Measured> {
-        let measured = measure(pair, config)?;
-        if let Ok(mut progress) = progress.lock() {
-            progress.0 += 1;
-            let done = progress.0;
-            (progress.1)(done, all);
-        }
-        Ok(measured)
-    };
-    let measured: Vec<Measured> = pairs.par_iter().map(one).collect::<Result<_>>()?;
+    let pairs = pairs(maps, IMAGE_ENDINGS, masks, IMAGE_ENDINGS)?;
+    let measured = each(&pairs, progress, |pair| measure(pair, config))?;
     let curves = mean_curves(&measured);
     let report = report(&measured, &curves, config);
     Ok(Saliency { report, images: measured.into_iter().map(|m| m.scores).collect(), curves })
 }
 
 fn measure(pair: &Pair, config: &SaliencyConfig) -> Result<Measured> {
-    let (map, mask) = (load_image(&pair.map)?, load_image(&pair.truth)?);
+    let (map, mask) = (Image::read(&pair.map)?, Image::read(&pair.truth)?);
     let side = |i: &Image| (i.width, i.height);
     let (map, mask) = match config.size {
         Size::Original if side(&map) != side(&mask) => {
@@ -290,7 +277,7 @@ impl Saliency {
         for s in &self.images {
             let values = [s.mae, s.max_f, s.mean_f, s.adaptive_f, s.weighted_f, s.s, s.max_e, s.mean_e, s.adaptive_e];
             let cells: Vec<String> = values.iter().map(|v| format!("{v:.8}")).collect();
-            text += &format!("\"{}\",{}\n", s.name.replace('"', "\"\""), cells.join(","));
+            text += &format!("{},{}\n", csv_field(&s.name), cells.join(","));
         }
         write_atomic(path, text.as_bytes())
     }

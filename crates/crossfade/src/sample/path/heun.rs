@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Churn {
-    /// S_churn.
+    /// S_churn; κ rises at most to where sampling starts.
     pub amount: f64,
     /// No churn below this κ.
     pub min: f64,
@@ -44,7 +44,10 @@ pub fn heun<F: Field>(p: &PathProblem<F>, times: &[f64], mut x: F, hooks: &mut H
     for (n, mut t, s) in steps(times) {
         let rise = churn.rise(p.path.ratio(t), times.len() - 1);
         if rise > 0.0 {
-            let higher = p.path.time_of_ratio((1.0 + rise) * p.path.ratio(t));
+            let mut higher = p.path.time_of_ratio((1.0 + rise) * p.path.ratio(t));
+            if let Some(tick) = p.path.tick() {
+                higher = (higher / tick).round() * tick;
+            }
             let (from, to) = (p.path.ratio(t), p.path.ratio(higher));
             let deviation = churn.noise * p.path.alpha(higher) * (to * to - from * from).max(0.0).sqrt();
             let kept = p.path.alpha(higher) / p.path.alpha(t);

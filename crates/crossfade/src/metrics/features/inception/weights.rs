@@ -19,7 +19,7 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let tensors = read(path, Weights::Model)?.tensors;
-        Ok(Self { path: path.to_path_buf(), tensors, hash: super::super::registry::sha256(path)? })
+        Ok(Self { path: path.to_path_buf(), tensors, hash: crate::digest::sha256_file(path)? })
     }
 
     /// A tensor that need not be there, but if it is must have this shape and be finite.
