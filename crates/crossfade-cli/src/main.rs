@@ -7,6 +7,7 @@ mod output;
 mod progress;
 
 use clap::Parser;
+use commands::train::Stopped;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -32,8 +33,11 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// 2 for a request that can never succeed as it is, 1 for all else.
+/// 2 for a request that can never succeed as it is, 130 for one that was interrupted, 1 for all else.
 fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<Stopped>() {
+        return Stopped::CODE;
+    }
     let bad_request = |cause: &&(dyn std::error::Error + 'static)| {
         let error = cause.downcast_ref::<crossfade::Error>();
         matches!(error, Some(crossfade::Error::Request(_) | crossfade::Error::Config(_)))

@@ -2,6 +2,7 @@
 use crate::data::{Image, write_atomic};
 use crate::error::{Error, Result};
 use plotters::coord::ranged1d::ValueFormatter;
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 use std::path::Path;
@@ -37,7 +38,12 @@ pub struct Band {
     pub high: Vec<(f64, f64)>,
 }
 
-const SIZE: (u32, u32) = (900, 600);
+/// Of the chart without its legend.
+const SIZE: (u32, u32) = (840, 600);
+/// Of a line in the legend.
+const LEGEND_LINE: u32 = 22;
+/// Dashes and gaps of the lines after the colours are used up; the first lines are whole.
+const DASHES: [(u32, u32); 4] = [(0, 0), (8, 4), (3, 4), (14, 5)];
 
 /// Colours that stay apart in print and for colour-blind readers (Okabe and Ito's palette and grey).
 const COLOURS: [RGBColor; 9] = [
@@ -108,16 +114,49 @@ impl Chart {
     pub fn svg(&self, bands: &[Band]) -> Result<String> {
         embed_font();
         let mut text = String::new();
-        self.draw(&SVGBackend::with_string(&mut text, SIZE).into_drawing_area(), bands).map_err(Error::Run)?;
+        self.draw(&SVGBackend::with_string(&mut text, self.size()).into_drawing_area(), bands).map_err(Error::Run)?;
         Ok(text)
     }
 
     /// The chart as a picture.
     pub fn image(&self) -> Result<Image> {
         embed_font();
-        let mut pixels = vec![0; (SIZE.0 * SIZE.1 * 3) as usize];
-        self.draw(&BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area(), &[]).map_err(Error::Run)?;
-        Ok(Image::new(SIZE.0 as usize, SIZE.1 as usize, 3, pixels))
+        let (width, height) = self.size();
+        let mut pixels = vec![0; (width * height * 3) as usize];
+        let area = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
+        self.draw(&area, &[]).map_err(Error::Run)?;
+        drop(area);
+        Ok(Image::new(width as usize, height as usize, 3, pixels))
+    }
+
+    /// Width and height with the legend, which stands to the right so that it covers nothing.
+    fn size(&self) -> (u32, u32) {
+        let longest = self.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0) as u32;
+        (SIZE.0 + 60 + 8 * longest, SIZE.1.max(60 + LEGEND_LINE * self.series.len() as u32))
+    }
+
+    /// The colour of a series, and its dashes.
+    fn style(number: usize) -> (RGBColor, (u32, u32)) {
+        (COLOURS[number % COLOURS.len()], DASHES[number / COLOURS.len() % DASHES.len()])
+    }
+
+    fn legend<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, plotters::coord::Shift>,
+    ) -> std::result::Result<(), String> {
+        for (i, series) in self.series.iter().enumerate() {
+            let (colour, (dash, gap)) = Self::style(i);
+            let y = 52 + LEGEND_LINE as i32 * i as i32;
+            let line = [(4, y), (36, y)];
+            match dash {
+                0 => area.draw(&PathElement::new(line, colour.stroke_width(2))),
+                _ => area.draw(&DashedPathElement::new(line, dash, gap, colour.stroke_width(2))),
+            }
+            .map_err(|e| e.to_string())?;
+            let text = Text::new(series.name.as_str(), (44, y - 8), ("sans-serif", 14));
+            area.draw(&text).map_err(|e| e.to_string())?;
+        }
+        Ok(())
     }
 
     fn draw<B: DrawingBackend>(
@@ -127,7 +166,9 @@ impl Chart {
     ) -> std::result::Result<(), String> {
         let ((x0, x1), (y0, y1)) = (self.range(bands, |p| p.0), self.range(bands, |p| p.1));
         area.fill(&WHITE).map_err(|e| e.to_string())?;
-        let mut builder = ChartBuilder::on(area);
+        let (plot, beside) = area.split_horizontally(SIZE.0);
+        self.legend(&beside)?;
+        let mut builder = ChartBuilder::on(&plot);
         builder.caption(&self.title, ("sans-serif", 20)).margin(16);
         builder.x_label_area_size(48).y_label_area_size(72);
         if self.log {
@@ -161,26 +202,26 @@ impl Chart {
         for (i, band) in bands.iter().enumerate() {
             let outline: Vec<_> =
                 band.low.iter().chain(band.high.iter().rev()).copied().filter(|p| self.drawable(p)).collect();
-            let area = Polygon::new(outline, COLOURS[i % COLOURS.len()].mix(0.15));
+            let area = Polygon::new(outline, Self::style(i).0.mix(0.15));
             chart.draw_series([area]).map_err(|e| e.to_string())?;
         }
         for (i, series) in self.series.iter().enumerate() {
-            let colour = COLOURS[i % COLOURS.len()];
+            let (colour, (dash, gap)) = Self::style(i);
             let points: Vec<_> = series.points.iter().copied().filter(|p| self.drawable(p)).collect();
-            let line = LineSeries::new(points.clone(), colour.stroke_width(2));
-            chart
-                .draw_series(line)
-                .map_err(|e| e.to_string())?
-                .label(&series.name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+            match dash {
+                0 => chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2))).map(drop),
+                _ => {
+                    let dashed = DashedPathElement::new(points.clone(), dash, gap, colour.stroke_width(2));
+                    chart.draw_series([dashed]).map(drop)
+                }
+            }
+            .map_err(|e| e.to_string())?;
             if points.len() <= 60 {
                 let dots = points.into_iter().map(|p| Circle::new(p, 3, colour.filled()));
                 chart.draw_series(dots).map_err(|e| e.to_string())?;
             }
         }
-        let mut labels = chart.configure_series_labels();
-        labels.background_style(WHITE.mix(0.85)).border_style(BLACK.mix(0.3)).label_font(("sans-serif", 14));
-        labels.position(SeriesLabelPosition::UpperRight).draw().map_err(|e| e.to_string())
+        Ok(())
     }
 
     fn drawable(&self, p: &(f64, f64)) -> bool {
@@ -196,7 +237,7 @@ impl Chart {
             (false, _) => (1.0, 10.0),
             (true, true) => (low / 1.3, high * 1.3),
             (true, false) => {
-                let air = 0.04 * (high - low).max(1e-12);
+                let air = 0.04 * (high - low).max(1e-3 * high.abs()).max(1e-9);
                 (low - air, high + air)
             }
         }

@@ -166,6 +166,87 @@ fn training_needs_no_metric_and_a_changed_model_is_a_new_one() {
     );
 }
 
+/// What is broken is made again, what is finished stays so without its models, and a command that cannot work changes nothing.
+#[test]
+fn a_study_survives_damage_and_mistakes() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let plan = plan(dir.path());
+    let whole = options(at("whole"));
+    go(&plan, &whole, usize::MAX);
+    let good = files(&at("whole"));
+    let first = |below: &str| {
+        let mut all: Vec<_> = std::fs::read_dir(at("whole").join(below)).unwrap().map(|e| e.unwrap().path()).collect();
+        all.sort();
+        all.remove(0)
+    };
+    // The other shard has the cell that is damaged in the first, whichever comes first.
+    let cell = first("cells");
+    for name in ["broken", "intact"] {
+        merge(&[at("whole")], &at(name)).unwrap();
+    }
+    std::fs::write(at("broken/cells").join(cell.file_name().unwrap()), "{").unwrap();
+    assert_eq!(merge(&[at("broken")], &at("less")).unwrap().progress(), (11, 12));
+    assert_eq!(merge(&[at("broken"), at("intact")], &at("less")).unwrap().progress(), (12, 12));
+    assert_same(&at("whole"), &at("less"));
+
+    std::fs::write(&cell, "").unwrap();
+    std::fs::write(first("sheets"), "no picture").unwrap();
+    assert_eq!(go(&plan, &whole, usize::MAX).0.measured, 1, "the damaged cell alone");
+    assert!(good == files(&at("whole")));
+    let mistaken = Plan::open(&at("study.toml"), &[r#"set=["train.batch=8"]"#], None).unwrap();
+    let before = std::fs::read(at("whole/study.json")).unwrap();
+    let stop = AtomicBool::new(false);
+    let error = run(&mistaken, &whole, &Device::flex(), &stop, &mut |_| ()).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("model Adm") && error.contains("train.batch: the run has 4"), "{error}");
+    assert!(before == std::fs::read(at("whole/study.json")).unwrap());
+    std::fs::remove_dir_all(at("whole/models")).unwrap();
+    let (outcome, steps) = go(&plan, &whole, usize::MAX);
+    assert_eq!((outcome.measured, outcome.done, steps), (0, 12, 0), "what is finished needs no models");
+    assert!(good == files(&at("whole")));
+
+    // Two studies in one directory: the first does not show the other's table as its own.
+    let other = Plan::open(&at("study.toml"), &["title=Other", "sample.seeds=[3]"], None).unwrap();
+    let mut events = 0;
+    let tell = &mut |_: Event| {
+        events += 1;
+        if events == 20 {
+            go(&other, &options(at("shared")), usize::MAX);
+        }
+    };
+    let error = run(&plan, &options(at("shared")), &Device::flex(), &stop, tell).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("another study"), "{error}");
+}
+
+/// A model that diverges is told by name, and the others have their results.
+#[test]
+fn a_model_that_fails_leaves_the_others_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let broken = STUDY.replace(
+        "[[model]]\nname = \"Flow",
+        "[[model]]\nname = \"Wild\"\nset = [\"optim.lr=1e30\"]\n[[model]]\nname = \"Flow",
+    );
+    std::fs::write(dir.path().join("base.toml"), BASE).unwrap();
+    std::fs::write(dir.path().join("study.toml"), broken).unwrap();
+    let plan = Plan::open::<&str>(&dir.path().join("study.toml"), &[], None).unwrap();
+    let out = dir.path().join("out");
+    let (outcome, _) = go(&plan, &options(out.clone()), usize::MAX);
+    assert_eq!((outcome.measured, outcome.done, outcome.failed.len()), (12, 12, 1));
+    assert!(outcome.failed[0].contains("model Wild") && outcome.failed[0].contains("loss"), "{:?}", outcome.failed);
+    let table = std::fs::read_to_string(out.join("table.md")).unwrap();
+    assert!(table.contains("| Wild") && table.contains("at most"), "{table}");
+
+    // One step too far, and the loss was still a number: its pictures are none.
+    let sets = ["set=[\"train.steps=1\", \"optim.warmup=0\", \"optim.clip=1e30\", \"optim.lr=1e18\"]"];
+    let plan = Plan::open(&dir.path().join("study.toml"), &sets, None).unwrap();
+    let (outcome, _) = go(&plan, &options(dir.path().join("wild")), usize::MAX);
+    assert!(
+        !outcome.failed.is_empty() && outcome.failed.iter().any(|f| f.contains("not numbers")),
+        "{:?}",
+        outcome.failed
+    );
+}
+
 /// One page with all in it, nothing from elsewhere, no text as markup.
 fn check_report(dir: &Path) {
     let html = std::fs::read_to_string(dir.join("report.html")).unwrap();

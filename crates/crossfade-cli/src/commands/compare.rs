@@ -1,6 +1,6 @@
 //! `crossfade compare`.
 use super::sweep::Shown;
-use super::train::stop_on_interrupt;
+use super::train::{Stopped, stop_on_interrupt};
 use crate::cli::one_of;
 use crate::context::Context;
 use anyhow::{Context as _, Result};
@@ -55,7 +55,7 @@ pub struct CompareArgs {
     count: u64,
 
     /// What is measured; fid, kid, is and pr need the weights of Inception, psnr is for networks with a condition
-    #[arg(long, default_value = "fid", value_parser = one_of(METRICS.map(Metric::name)))]
+    #[arg(long, default_value = "fid", value_parser = one_of(Metric::ALL.map(Metric::name)))]
     metric: String,
 
     /// How pictures are resized for Inception
@@ -83,12 +83,9 @@ pub struct CompareArgs {
     batch: u64,
 }
 
-const METRICS: [Metric; 7] =
-    [Metric::Fid, Metric::Kid, Metric::Is, Metric::Pr, Metric::PixelFrechet, Metric::Psnr, Metric::None];
-
 impl CompareArgs {
     fn request(&self) -> Result<Request> {
-        let metric = METRICS.into_iter().find(|metric| metric.name() == self.metric);
+        let metric = Metric::ALL.into_iter().find(|metric| metric.name() == self.metric);
         let protocol = Protocol::named(&self.protocol);
         let unknown = || Error::request("an unknown metric or protocol");
         let default = self.steps.is_empty() && self.evaluations.is_empty();
@@ -125,8 +122,7 @@ pub fn run(args: &CompareArgs, context: &Context) -> Result<()> {
         .with_context(|| format!("comparing {} and {}", args.a.display(), args.b.display()))?;
     drop(shown);
     let Some(found) = found else {
-        context.note("stopped; the same command goes on");
-        return Ok(());
+        return Err(Stopped.into());
     };
     context.note(format_args!("pages: {} and report.html", args.out.join("comparison.html").display()));
     context.print(&found, serde_json::to_value(&found)?)

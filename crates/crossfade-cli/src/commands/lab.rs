@@ -126,6 +126,9 @@ impl LabArgs {
 
 /// Runs the laboratory.
 pub fn run(args: &LabArgs, context: &Context) -> Result<()> {
+    if let Some(dir) = &args.out {
+        std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    }
     let mut progress = context.progress("curves", 0);
     let report = run_lab(&args.config(), &mut |done, all| progress.set(done as u64, all as u64))?;
     drop(progress);

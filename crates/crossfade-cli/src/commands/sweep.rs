@@ -1,9 +1,10 @@
 //! `crossfade sweep`.
-use super::train::stop_on_interrupt;
+use super::train::{Stopped, stop_on_interrupt};
 use crate::context::Context;
 use crate::progress::Progress;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
+use crossfade::Error;
 use crossfade::generate::Shard;
 use crossfade::study::{self, Event, Options, Plan, Results, from_environment, merge};
 use serde_json::json;
@@ -14,13 +15,14 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   crossfade sweep studies/tiny.toml --out runs/tiny-study           a minute or two, no files needed
   crossfade sweep studies/table1-nfe.toml --data-root /data --out runs/table1
-  crossfade sweep studies/table1-nfe.toml --out runs/table1 --set sample.count=500 --dry-run
+  crossfade sweep studies/table1-nfe.toml --set sample.count=500 --dry-run
   crossfade sweep STUDY.toml --out /shared/study --shard auto       one task of a Slurm, MPI or Kubernetes job
   crossfade sweep --merge part-0 part-1 --out whole                 the parts as one
 
 After Ctrl-C or a kill the same command goes on: the interrupted measurement starts
 over, an interrupted training continues from its last checkpoint. A finished study
-does nothing. The models, with their measurements, are divided among the shards;
+does nothing; one that was interrupted exits with 130. A model that fails does not
+keep the others from their results. The models, with their measurements, are divided among the shards;
 with --only sample, when all models are trained, the measurements are divided.
 Shards that write into one directory need no merge. Kubernetes says which indexed
 job it is, not of how many: set JOB_COMPLETIONS.")]
@@ -30,8 +32,8 @@ pub struct SweepArgs {
     study: Option<PathBuf>,
 
     /// Directory of the study
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    out: Option<PathBuf>,
 
     /// Change one value of the study, as sample.count=1000, or for all models set=["train.steps=500"]; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -66,7 +68,7 @@ pub struct SweepArgs {
     dry_run: bool,
 
     /// Bring the results of shards together instead
-    #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["study", "only", "shard", "dry_run", "sets"])]
+    #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["study", "only", "shard", "dry_run", "sets", "models", "weights", "data_root"])]
     merge: Vec<PathBuf>,
 }
 
@@ -85,17 +87,19 @@ fn shard(text: &str) -> crossfade::Result<Shard> {
 
 /// Runs a study, or joins its shards.
 pub fn run(args: &SweepArgs, context: &Context) -> Result<()> {
+    let wanted = || Error::request("--out DIR is needed");
     let Some(path) = &args.study else {
-        let results = merge(&args.merge, &args.out)?;
-        return print(&results, &args.out, context);
+        let out = args.out.as_ref().ok_or_else(wanted)?;
+        return print(&merge(&args.merge, out)?, out, context);
     };
     let plan = Plan::open(path, &args.sets, args.data_root.as_deref())
         .with_context(|| format!("reading {}", path.display()))?;
     if args.dry_run {
         return describe(&plan, context);
     }
+    let out = args.out.as_ref().ok_or_else(wanted)?;
     let options = Options {
-        out: args.out.clone(),
+        out: out.clone(),
         models: args.models.clone(),
         shard: args.shard,
         only: match args.only {
@@ -111,12 +115,12 @@ pub fn run(args: &SweepArgs, context: &Context) -> Result<()> {
     let (outcome, results) = study::run(&plan, &options, &context.device, &stop, &mut |event| shown.tell(&event))?;
     drop(shown);
     let (done, cells) = (outcome.done, outcome.cells);
-    if outcome.stopped {
-        context.note(format_args!("stopped; {done} of {cells} measurements are done, the same command goes on"));
-    } else {
-        context.note(format_args!("{} measured now; {done} of {cells} measurements are done", outcome.measured));
+    context.note(format_args!("{} measured now; {done} of {cells} measurements are done", outcome.measured));
+    print(&results, out, context)?;
+    if !outcome.failed.is_empty() {
+        return Err(Error::Run(outcome.failed.join("\n")).into());
     }
-    print(&results, &args.out, context)
+    if outcome.stopped { Err(Stopped.into()) } else { Ok(()) }
 }
 
 fn print(results: &Results, out: &Path, context: &Context) -> Result<()> {
@@ -139,10 +143,10 @@ fn describe(plan: &Plan, context: &Context) -> Result<()> {
     }
     text += &format!("\n{} rows:\n", rows.len());
     rows.iter().for_each(|row| text += &format!("  {}\n", row.label));
-    let columns = if sample.evaluations.is_empty() { "steps" } else { "evaluations" };
     text += &format!(
-        "columns: {:?} {columns}; seeds {:?}; {} images each; {cells} measurements of {}\n",
+        "columns: {:?} {}; seeds {:?}; {} images each; {cells} measurements of {}\n",
         sample.columns(),
+        sample.columns_are(),
         sample.seeds,
         sample.count,
         plan.study.evaluate.metric.title()

@@ -86,9 +86,32 @@ pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
 pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("listening for Ctrl-C")?;
+    let heard = move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            // Whoever asks twice does not want to wait; files appear whole or not at all.
+            std::process::exit(Stopped::CODE.into());
+        }
+    };
+    ctrlc::set_handler(heard).context("listening for Ctrl-C")?;
     Ok(stop)
 }
+
+/// A study ended early because it was asked to: schedulers must not take it for done.
+#[derive(Debug)]
+pub struct Stopped;
+
+impl Stopped {
+    /// The exit code: that of a program ended by Ctrl-C.
+    pub const CODE: u8 = 130;
+}
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "stopped before the end; the same command goes on")
+    }
+}
+
+impl std::error::Error for Stopped {}
 
 /// Tells how a run ended and what can be done next.
 fn finish(summary: &Summary, next: &str, context: &Context) -> Result<()> {

@@ -84,6 +84,11 @@ impl Axes {
     pub fn columns(&self) -> &[usize] {
         if self.evaluations.is_empty() { &self.steps } else { &self.evaluations }
     }
+
+    /// What the columns count.
+    pub fn columns_are(&self) -> &'static str {
+        if self.evaluations.is_empty() { "steps" } else { "evaluations" }
+    }
 }
 
 /// What is measured.
@@ -108,6 +113,9 @@ pub enum Metric {
 }
 
 impl Metric {
+    /// All of them.
+    pub const ALL: [Self; 7] = [Self::Fid, Self::Kid, Self::Is, Self::Pr, Self::PixelFrechet, Self::Psnr, Self::None];
+
     /// Its name in configurations.
     pub fn name(self) -> &'static str {
         match self {
@@ -203,6 +211,7 @@ impl Checked for Study {
     fn problems(&self, earlier: &[Problem]) -> Vec<Problem> {
         let mut checks = Checks::after(earlier);
         checks.require(!self.title.is_empty(), &["title"], "is missing: what is the report to be called?");
+        checks.require(!self.title.contains(char::is_control), &["title"], "must be one line of plain text");
         let trains = self.model.iter().any(|model| model.checkpoint.is_none());
         let based = !self.base.as_os_str().is_empty() || !trains;
         checks.require(based, &["base"], "is missing: the run configuration that the models start from");
@@ -232,6 +241,7 @@ impl Study {
             let key = |name: &str| format!("model.{i}.{name}");
             let slug = slug(&model.name);
             checks.require(!slug.is_empty(), &[&key("name")], "a name with letters or digits is needed");
+            checks.require(!model.name.contains(char::is_control), &[&key("name")], "must be one line of plain text");
             let fresh = slug.is_empty() || names.insert(slug);
             checks.require(fresh, &[&key("name")], format!("another model is called like `{}`", model.name));
             for (list, name) in [(&model.samplers, "samplers"), (&model.grids, "grids"), (&model.blends, "blends")] {
@@ -245,8 +255,9 @@ impl Study {
 
     fn check_axes(&self, checks: &mut Checks) {
         let s = &self.sample;
-        let one = s.steps.is_empty() != s.evaluations.is_empty();
-        checks.require(one, &["sample.steps", "sample.evaluations"], "either steps or evaluations must be given");
+        let keys = ["sample.steps", "sample.evaluations"];
+        checks.require(!s.columns().is_empty(), &keys, "steps or evaluations must be given");
+        checks.require(s.steps.is_empty() || s.evaluations.is_empty(), &keys, "give steps or evaluations, not both");
         for (list, key) in [(&s.steps, "sample.steps"), (&s.evaluations, "sample.evaluations")] {
             checks.require(list.iter().all(|n| (1..=1_000_000).contains(n)), &[key], "must be 1 to 1,000,000");
             checks.require(distinct(list), &[key], "must be distinct");
@@ -254,7 +265,13 @@ impl Study {
         checks.require(!s.seeds.is_empty() && distinct(&s.seeds), &["sample.seeds"], "must be distinct, at least one");
         let seeds = s.seeds.iter().all(|&seed| i64::try_from(seed).is_ok());
         checks.require(seeds, &["sample.seeds"], format!("must be at most {}", i64::MAX));
-        checks.require(s.count >= 2, &["sample.count"], "must be at least 2");
+        // Precision needs a third neighbour, the Inception Score ten parts.
+        let least = match self.evaluate.metric {
+            Metric::Pr => 4,
+            Metric::Is => 10,
+            _ => 2,
+        };
+        checks.require(s.count >= least, &["sample.count"], format!("must be at least {least}"));
         for (list, key) in [(&s.samplers, "samplers"), (&s.grids, "grids"), (&s.blends, "blends")] {
             checks.require(distinct(list), &[&format!("sample.{key}")], "must be distinct");
         }

@@ -6,13 +6,15 @@ use crate::data::files::read_limited;
 use crate::data::write_atomic;
 use crate::digest::{sha256, sha256_file};
 use crate::error::{Error, Result};
-
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Largest of these files that is read.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
+
+/// The fact that names the weights of a metric.
+pub(super) const WEIGHTS: &str = "weights sha256";
 
 /// A study and how it measures: `study.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -156,8 +158,13 @@ impl StudyDir {
     }
 
     /// Who model `number` is, if it is ready.
-    pub fn known(&self, study: &Study, number: usize) -> Result<Option<Identity>> {
-        read(&self.identity(&crate::config::slug(&study.model[number].name)))
+    pub fn known(&self, study: &Study, number: usize) -> Option<Identity> {
+        readable(&self.identity(&crate::config::slug(&study.model[number].name)))
+    }
+
+    /// The result of a cell, if it is there.
+    pub fn result(&self, key: &str) -> Option<CellResult> {
+        readable::<CellResult>(&self.cell(key)).filter(|result| result.key == key)
     }
 }
 
@@ -171,6 +178,11 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(other) => Err(other),
     }
+}
+
+/// What a file holds, if it is there and whole: what a broken disk or copy has left is made again.
+pub fn readable<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    read(path).ok().flatten()
 }
 
 /// Writes a file that is read by [`read`].
@@ -195,6 +207,21 @@ impl Record {
         }
         record.reference = String::new();
         record
+    }
+
+    /// Whether both are records of one study; one of them may not know which weights the metric has.
+    pub fn continues(&self, other: &Self) -> bool {
+        let weights = |record: &Self| record.facts.iter().find(|(key, _)| key == WEIGHTS).cloned();
+        let rest = |record: &Self| {
+            let mut rest = record.essence();
+            rest.facts.retain(|(key, _)| key != WEIGHTS);
+            rest
+        };
+        let same = match (weights(self), weights(other)) {
+            (Some(a), Some(b)) => a == b,
+            _ => true,
+        };
+        same && rest(self) == rest(other)
     }
 }
 
@@ -246,12 +273,7 @@ mod tests {
             |i| i.fingerprint = "g".into(),
             |i| i.checksum = "t".into(),
             |i| i.step = 8,
-            |i| {
-                i.config = i
-                    .config
-                    .replace("clip = 1.0\ncount", "clip = 2.0\ncount")
-                    .replace("clip = 1.0\neta", "clip = 2.0\neta")
-            },
+            |i| i.config = i.config.replace("clip = 1.0\neta", "clip = 2.0\neta"),
         ];
         for (i, change) in identities.into_iter().enumerate() {
             let mut changed = identity();

@@ -4,16 +4,21 @@ use crate::config::Metric;
 use crate::error::Result;
 use crate::plot::{Band, Chart, Series};
 
+/// The file of the metric over evaluations.
+pub(super) const CHART: &str = "chart.svg";
+/// The file of the estimate over t.
+pub(super) const ESTIMATE: &str = "estimate.svg";
+
 impl Results {
     /// The charts that there is something to draw for, each with a name for its file.
     pub fn charts(&self) -> Result<Vec<(&'static str, String)>> {
         let mut found = vec![];
         let measured = self.rows.iter().any(|row| row.entries.iter().flatten().any(|e| e.mean.is_some()));
         if self.metric != Metric::None && measured && self.columns.len() > 1 {
-            found.push(("chart.svg", self.over_evaluations()?));
+            found.push((CHART, self.over_evaluations()?));
         }
         if self.rows.iter().any(|row| row.entries.iter().flatten().any(|e| !e.estimate.is_empty())) {
-            found.push(("estimate.svg", self.estimates()?));
+            found.push((ESTIMATE, self.estimates()?));
         }
         Ok(found)
     }

@@ -135,6 +135,9 @@ pub fn compare(
     if outcome.stopped {
         return Ok(None);
     }
+    if !outcome.failed.is_empty() {
+        return Err(Error::Run(outcome.failed.join("\n")));
+    }
     let (likeness, pictures) = likeness(&plan, &checkpoints, request, device)?;
     let side = |i: usize| -> Side {
         let Checkpoint { path, config, step, checksum, .. } = &checkpoints[i];
@@ -203,13 +206,13 @@ fn likeness(
         let shown: Vec<_> = [a, b, &wanted].into_iter().flat_map(|list| list.iter().take(SHOWN).cloned()).collect();
         let sheet = contact_sheet(&shown, SHOWN.min(a.len()), 1, 1);
         let places = if wanted.is_empty() { "A above, B below" } else { "A, B, and what was wanted" };
-        pictures.push((sheet.encode_png(&[])?, sheet.width, format!("{column} {}: {places}", of(&plan.study))));
+        pictures.push((
+            sheet.encode_png(&[])?,
+            sheet.width,
+            format!("{column} {}: {places}", plan.study.sample.columns_are()),
+        ));
     }
     Ok((found, pictures))
-}
-
-fn of(study: &Study) -> &'static str {
-    if study.sample.evaluations.is_empty() { "steps" } else { "evaluations" }
 }
 
 impl Comparison {

@@ -1,5 +1,6 @@
 //! How images are judged: what they are compared with, gathered features, values.
 use super::Plan;
+use super::cell::WEIGHTS;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::{Evaluate, Metric, RunConfig};
 use crate::data::{Dataset, Filter, Image, PassOrder, resize};
@@ -11,7 +12,7 @@ use crate::metrics::features::{
     self, CLASSES, Extractor, FEATURES, Features, Frechet, Gaussian, Input, KidConfig, Moments, Statistics, registry,
 };
 use crate::train;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Side to which pictures are reduced for the distance without weights.
 const SMALL: usize = 8;
@@ -34,7 +35,7 @@ enum Ground {
 pub struct Basis {
     evaluate: Evaluate,
     ground: Ground,
-    weights: Option<PathBuf>,
+    extractor: Option<Extractor>,
     /// What values depend on beside the images.
     pub facts: Vec<(String, String)>,
     /// The reference in words.
@@ -59,7 +60,7 @@ impl Basis {
             };
             fact("protocol", evaluate.protocol.name().into());
             if let Some(path) = &found {
-                fact("weights sha256", sha256_file(path)?);
+                fact(WEIGHTS, sha256_file(path)?);
             }
         }
         let (ground, reference) = ground(plan, device)?;
@@ -85,7 +86,15 @@ impl Basis {
         if evaluate.estimate {
             fact("estimate", "mean square of x̂_0(t) − x_0 over values in [−1, 1]".into());
         }
-        Ok(Self { evaluate, ground, weights: found, facts, reference })
+        // Opened before anything is trained, so that the wrong file is not found out hours later.
+        let extractor = match found {
+            Some(path) if measuring => Some(Extractor::new(&path, evaluate.protocol)?),
+            _ => None,
+        };
+        if let (Some(extractor), Metric::Is) = (&extractor, evaluate.metric) {
+            extractor.network().logits(&[0.0; FEATURES])?;
+        }
+        Ok(Self { evaluate, ground, extractor, facts, reference })
     }
 
     /// The held-out images of a task.
@@ -99,17 +108,13 @@ impl Basis {
     /// Works through the reference, or reads what is kept of it in `cache`; `progress` hears (done, all). None if
     /// `stop` became true before the end; what is done by then is kept.
     pub fn judge(
-        &self,
+        &mut self,
         cache: &Path,
         stop: &dyn Fn() -> bool,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Judge>> {
         let metric = self.evaluate.metric;
-        let extractor = match &self.weights {
-            Some(path) => Some(Extractor::new(path, self.evaluate.protocol)?),
-            None => None,
-        };
-        let reference = match (metric, &self.ground, &extractor) {
+        let reference = match (metric, &self.ground, &self.extractor) {
             (Metric::Fid, Ground::Images(images), Some(extractor)) => {
                 let text = format!("{:?}", self.facts.iter().filter(|(k, _)| k != "estimate").collect::<Vec<_>>());
                 let kept = cache.join(format!("reference-{}.npz", &sha256(text.as_bytes())[..32]));
@@ -135,7 +140,8 @@ impl Basis {
                 Reference::Gaussian(Box::new(Frechet::to(statistics.gaussian.clone())?))
             }
             (Metric::Kid | Metric::Pr, Ground::Images(images), Some(extractor)) => {
-                Reference::Features(extractor.features(&**images, progress)?)
+                let Some(features) = extractor.features_until(&**images, stop, progress)? else { return Ok(None) };
+                Reference::Features(features)
             }
             (Metric::PixelFrechet, Ground::Images(images), _) => {
                 let mut moments = Moments::new(3 * SMALL * SMALL);
@@ -146,7 +152,7 @@ impl Basis {
             }
             _ => Reference::Nothing,
         };
-        Ok(Some(Judge { metric, extractor, reference }))
+        Ok(Some(Judge { metric, extractor: self.extractor.take(), reference }))
     }
 }
 

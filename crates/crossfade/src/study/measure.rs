@@ -4,7 +4,7 @@ use super::plan::rows;
 use super::run::{Event, Work};
 use super::subject::{Curve, Subject, Told, psnr};
 use crate::checkpoint::Checkpoint;
-use crate::data::{Image, contact_sheet, write_atomic};
+use crate::data::{Filter, Image, PassOrder, contact_sheet, resize, write_atomic};
 use crate::error::Result;
 use std::time::Instant;
 
@@ -12,6 +12,18 @@ use std::time::Instant;
 const SHEET: usize = 24;
 /// Its columns.
 const SHEET_COLUMNS: usize = 8;
+/// Longest side of an image on it.
+const SHEET_SIDE: usize = 256;
+
+/// An image as it is shown on a sheet.
+fn small(image: &Image) -> Image {
+    let longest = image.width.max(image.height);
+    if longest <= SHEET_SIDE {
+        return image.clone();
+    }
+    let side = |n: usize| (n * SHEET_SIDE / longest).max(1);
+    resize(image, side(image.width), side(image.height), Filter::Box, PassOrder::HorizontalFirst)
+}
 
 impl Work<'_> {
     /// One cell; none if the run was stopped before its end.
@@ -33,7 +45,7 @@ impl Work<'_> {
         };
         let Some((mut result, shown)) = found else { return Ok(None) };
         if cell.seed == self.plan.study.sample.seeds[0] {
-            let sheet = contact_sheet(&shown, SHEET_COLUMNS, 1, 1);
+            let sheet = contact_sheet(&shown.iter().map(small).collect::<Vec<_>>(), SHEET_COLUMNS, 1, 1);
             write_atomic(self.dir.sheet(&cell.key), &sheet.encode_png(&[])?)?;
         }
         result.seconds = began.elapsed().as_secs_f64();

@@ -1,8 +1,9 @@
 //! Directories of shards made one.
-use super::cell::{Identity, MAX_BYTES, Record, StudyDir, read, write};
+use super::cell::{CellResult, Identity, Record, StudyDir, read, readable, write};
 use super::results::{Results, collate};
 use crate::data::files::read_limited;
-use crate::data::write_atomic;
+use crate::data::image::MAX_FILE;
+use crate::data::{Image, write_atomic};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -15,8 +16,11 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
         read::<Record>(&StudyDir(shard.clone()).record())?.ok_or_else(none)
     });
     let records: Vec<Record> = records.collect::<Result<_>>()?;
-    let Some(first) = records.first() else { return Err(Error::request("nothing to merge")) };
-    if let Some(other) = records.iter().position(|record| record.essence() != first.essence()) {
+    // A shard that only trained may not know the weights of the metric; one that measured does.
+    let Some(first) = records.iter().max_by_key(|record| record.facts.len()) else {
+        return Err(Error::request("nothing to merge"));
+    };
+    if let Some(other) = records.iter().position(|record| !record.continues(first)) {
         let (a, b) = (shards[0].display(), shards[other].display());
         return Err(Error::request(format!("{a} and {b} are not parts of one study: their study.json differ")));
     }
@@ -27,7 +31,7 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
         let slug = crate::config::slug(&model.name);
         let mut known: Option<Identity> = None;
         for shard in shards {
-            let Some(identity) = read::<Identity>(&StudyDir(shard.clone()).identity(&slug))? else { continue };
+            let Some(identity) = readable::<Identity>(&StudyDir(shard.clone()).identity(&slug)) else { continue };
             if known.as_ref().is_some_and(|known| !known.is_same(&identity)) {
                 let problem = format!("the model {} has other weights than in another shard", model.name);
                 return Err(Error::file(shard, problem));
@@ -48,18 +52,18 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
             None => (),
         }
     }
+    let cell = |path: &Path| readable::<CellResult>(path).is_some();
     for shard in shards {
-        for below in ["cells", "sheets"] {
-            copy(&shard.join(below), &out.join(below))?;
-        }
+        copy(&shard.join("cells"), &out.join("cells"), &cell)?;
+        copy(&shard.join("sheets"), &out.join("sheets"), &|path| Image::read(path).is_ok())?;
     }
-    let results = collate(&to)?;
+    let results = collate(&to, first.clone())?;
     results.save(&to)?;
     Ok(results)
 }
 
-/// Copies the files that are not there yet: their names say what they hold.
-fn copy(from: &Path, to: &Path) -> Result<()> {
+/// Copies the whole files that are not there yet, or not whole: their names say what they hold.
+fn copy(from: &Path, to: &Path, is_whole: &dyn Fn(&Path) -> bool) -> Result<()> {
     let entries = match std::fs::read_dir(from) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -67,10 +71,10 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     };
     for entry in entries {
         let entry = entry.map_err(Error::io(from))?;
-        let target = to.join(entry.file_name());
-        if entry.path().is_file() && !target.exists() && !entry.file_name().to_string_lossy().starts_with('.') {
-            let path = entry.path();
-            write_atomic(&target, &read_limited(&path, MAX_BYTES)?)?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if !hidden && !is_whole(&target) && is_whole(&path) {
+            write_atomic(&target, &read_limited(&path, MAX_FILE)?)?;
         }
     }
     Ok(())

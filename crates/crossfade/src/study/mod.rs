@@ -12,6 +12,7 @@ mod measure;
 mod merge;
 mod page;
 mod plan;
+mod ready;
 mod report;
 mod results;
 mod run;

@@ -1,10 +1,12 @@
 //! The files of a study's results, and its report: one page that needs nothing else.
-use super::cell::{Identity, MAX_BYTES, StudyDir};
+use super::cell::{Identity, StudyDir};
+use super::chart::{CHART, ESTIMATE};
 use super::page::{Page, Td};
 use super::results::Results;
-use super::table::{number, shown};
+use super::table::number;
 use crate::config::Metric;
 use crate::data::files::read_limited;
+use crate::data::image::MAX_FILE;
 use crate::data::{Image, write_atomic};
 use crate::error::{Error, Result};
 use crate::metrics::features::FEW;
@@ -14,13 +16,20 @@ impl Results {
     pub(super) fn save(&self, dir: &StudyDir) -> Result<()> {
         let json = serde_json::to_string_pretty(self).map_err(|e| Error::Run(e.to_string()))?;
         let charts = self.charts()?;
-        let page = self.page(dir, &charts)?;
+        let page = self.page(dir, &charts);
         let mut files = vec![
             ("table.md", self.markdown()),
             ("results.csv", self.csv()),
             ("results.json", json + "\n"),
             ("report.html", page),
         ];
+        for name in [CHART, ESTIMATE].into_iter().filter(|name| charts.iter().all(|(drawn, _)| drawn != name)) {
+            // What an earlier study in this directory has drawn is not of this one.
+            match std::fs::remove_file(dir.0.join(name)) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(dir.0.join(name))(e)),
+                _ => (),
+            }
+        }
         files.extend(charts);
         for (name, text) in files {
             write_atomic(dir.0.join(name), text.as_bytes())?;
@@ -29,7 +38,7 @@ impl Results {
     }
 
     /// The report.
-    fn page(&self, dir: &StudyDir, charts: &[(&'static str, String)]) -> Result<String> {
+    fn page(&self, dir: &StudyDir, charts: &[(&'static str, String)]) -> String {
         let mut page = Page::new(&self.title);
         let (done, all) = self.progress();
         if done < all {
@@ -43,24 +52,24 @@ impl Results {
         for (_, chart) in charts {
             page.svg(chart);
         }
-        if !charts.is_empty() && self.seeds.len() > 1 && self.metric != Metric::None {
+        if charts.iter().any(|(name, _)| *name == CHART) && self.seeds.len() > 1 {
             page.note("Bands: 95 % confidence interval of the mean over sampling seeds (Student's t), cut below a tenth of the mean. \
                  What another training would give is not in them.");
         }
         self.tests_of(&mut page);
-        self.sheets_of(&mut page, dir)?;
+        self.sheets_of(&mut page, dir);
         self.settings_of(&mut page);
-        Ok(page.finish())
+        page.finish()
     }
 
     pub(super) fn table_of(&self, page: &mut Page) {
         let columns = self.columns.iter().map(|n| format!("{n} {}", self.columns_are));
         let head: Vec<String> = std::iter::once(String::new()).chain(columns).collect();
         let rows = self.rows.iter().map(|row| {
-            let cells = row.entries.iter().map(|entry| match entry {
+            let cells = row.entries.iter().zip(&self.columns).map(|(entry, column)| match entry {
                 None => Td::new("–"),
                 Some(entry) => {
-                    let (text, marks) = shown(entry);
+                    let (text, marks) = self.shown(entry, *column);
                     Td::marked(text, entry.best && entry.mean.is_some(), marks)
                 }
             });
@@ -82,7 +91,13 @@ impl Results {
                     .spread
                     .as_ref()
                     .map_or("–".into(), |s| format!("{} to {}", number(s.interval[0]), number(s.interval[1])));
-                let values: Vec<String> = entry.first_values().iter().map(|&v| number(v)).collect();
+                let one = |values: &Vec<(String, f64)>| {
+                    let more: Vec<_> =
+                        values.iter().skip(1).map(|(name, v)| format!("{name} {}", number(*v))).collect();
+                    let first = values.first().map_or(String::new(), |(_, value)| number(*value));
+                    if more.is_empty() { first } else { format!("{first} ({})", more.join(", ")) }
+                };
+                let values: Vec<String> = entry.values.iter().map(one).collect();
                 rows.push(vec![
                     Td::new(&row.label),
                     Td::new(entry.sample.sampler.name()),
@@ -103,23 +118,20 @@ impl Results {
         page.note("Time: making and judging the images of one seed.");
     }
 
-    fn sheets_of(&self, page: &mut Page, dir: &StudyDir) -> Result<()> {
+    fn sheets_of(&self, page: &mut Page, dir: &StudyDir) {
         page.heading("Images");
         page.note(&format!("The first images of seed {}, from the same noise in every sheet.", self.seeds[0]));
         for row in &self.rows {
             for (entry, column) in row.entries.iter().zip(&self.columns) {
                 let Some(entry) = entry else { continue };
+                // A sheet only shows; without it the results are the same.
                 let path = dir.sheet(&entry.sheet);
-                if !path.is_file() {
-                    continue;
-                }
-                let png = read_limited(&path, MAX_BYTES)?;
-                let width = Image::decode(&png, &path)?.width;
+                let Ok(png) = read_limited(&path, MAX_FILE) else { continue };
+                let Ok(Image { width, .. }) = Image::decode(&png, &path) else { continue };
                 let caption = format!("{}, {column} {}", row.label, self.columns_are);
                 page.picture(&png, width, (540 / width).max(1), &caption);
             }
         }
-        Ok(())
     }
 
     fn settings_of(&self, page: &mut Page) {

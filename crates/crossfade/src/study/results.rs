@@ -1,9 +1,8 @@
 //! What a study found: a function of its directory alone.
-use super::cell::{CellResult, Identity, Record, StudyDir, cells, read};
+use super::cell::{CellResult, Identity, Record, StudyDir, cells};
 use super::plan::rows;
-use super::run::result;
 use crate::config::{Metric, SampleConfig};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::metrics::statistics::{Summary, Welch};
 use serde::Serialize;
 
@@ -117,21 +116,18 @@ impl Results {
     }
 }
 
-/// Collects the results of a directory.
-pub fn collate(dir: &StudyDir) -> Result<Results> {
-    let none = || Error::file(dir.record(), "no study here; `crossfade sweep STUDY.toml --out DIR` makes one");
-    let record: Record = read(&dir.record())?.ok_or_else(none)?;
+/// Collects the results of a study in a directory.
+pub fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
     let study = &record.study;
     study.validate()?;
-    let known = (0..study.model.len()).map(|number| dir.known(study, number));
-    let identities: Vec<Option<Identity>> = known.collect::<Result<_>>()?;
+    let identities: Vec<Option<Identity>> = (0..study.model.len()).map(|number| dir.known(study, number)).collect();
     let mut found = vec![];
     for (number, row) in rows(study).iter().enumerate() {
         let mut entries = vec![];
         for &column in study.sample.columns() {
             entries.push(match &identities[row.model] {
                 None => None,
-                Some(identity) => entry(dir, &cells(&record, number, row, column, identity)?)?,
+                Some(identity) => entry(dir, &cells(&record, number, row, column, identity)?),
             });
         }
         found.push(RowResult { label: row.label.clone(), model: study.model[row.model].name.clone(), entries });
@@ -144,7 +140,7 @@ pub fn collate(dir: &StudyDir) -> Result<Results> {
     Ok(Results {
         title: study.title.clone(),
         metric: study.evaluate.metric,
-        columns_are: if study.sample.evaluations.is_empty() { "steps" } else { "evaluations" },
+        columns_are: study.sample.columns_are(),
         columns: study.sample.columns().to_vec(),
         count: study.sample.count,
         seeds: study.sample.seeds.clone(),
@@ -159,18 +155,14 @@ pub fn collate(dir: &StudyDir) -> Result<Results> {
 }
 
 /// One place of the table, from the cells of its seeds; none if none has a result.
-fn entry(dir: &StudyDir, cells: &[super::Cell]) -> Result<Option<Entry>> {
-    let mut found: Vec<(u64, CellResult)> = vec![];
-    for cell in cells {
-        let result = result(dir, &cell.key)?.filter(|result| result.key == cell.key);
-        found.extend(result.map(|result| (cell.seed, result)));
-    }
-    let (Some(first), Some(cell)) = (found.first(), cells.first()) else { return Ok(None) };
-    // A diverged seed has no curve.
-    let curves: Vec<_> = found.iter().map(|(_, result)| &result.estimate).filter(|curve| !curve.is_empty()).collect();
-    let mut estimate = curves.first().map_or_else(Vec::new, |curve| curve.to_vec());
+fn entry(dir: &StudyDir, cells: &[super::Cell]) -> Option<Entry> {
+    let found: Vec<(u64, CellResult)> =
+        cells.iter().filter_map(|cell| Some((cell.seed, dir.result(&cell.key)?))).collect();
+    let (first, cell) = (found.first()?, cells.first()?);
+    let mut estimate = first.1.estimate.clone();
     for (i, point) in estimate.iter_mut().enumerate() {
-        point[1] = curves.iter().filter_map(|curve| curve.get(i)).map(|p| p[1]).sum::<f64>() / curves.len() as f64;
+        let curves = found.iter().filter_map(|(_, result)| result.estimate.get(i));
+        point[1] = curves.map(|p| p[1]).sum::<f64>() / found.len() as f64;
     }
     let nfe = first.1.nfe;
     let mut entry = Entry {
@@ -189,7 +181,7 @@ fn entry(dir: &StudyDir, cells: &[super::Cell]) -> Result<Option<Entry>> {
     let values = entry.first_values();
     entry.mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     entry.spread = Summary::of(&values).ok();
-    Ok(Some(entry))
+    Some(entry)
 }
 
 /// Finds the best of each column and tests the others.

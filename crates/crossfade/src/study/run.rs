@@ -1,7 +1,7 @@
 //! A study from the first model to the last cell; whatever is there already is not made again.
-use super::cell::{Cell, CellResult, Identity, Record, StudyDir, cells, read, write};
+use super::cell::{Cell, Identity, Record, StudyDir, cells, readable, write};
 use super::judge::{Basis, Judge};
-use super::plan::{Model, Plan, rows};
+use super::plan::{Plan, rows};
 use super::subject::Subject;
 use super::{Results, results};
 use crate::checkpoint::{self, Checkpoint};
@@ -9,9 +9,7 @@ use crate::digest::sha256;
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::generate::Shard;
-use crate::train::{RunDir, StepReport, seconds_of, train};
-use std::fs::{File, TryLockError};
-use std::io::ErrorKind;
+use crate::train::StepReport;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -93,10 +91,12 @@ pub struct Outcome {
     pub cells: usize,
     /// Whether it was asked to stop.
     pub stopped: bool,
+    /// What went wrong with some models and cells while the others went on.
+    pub failed: Vec<String>,
 }
 
 /// Trains what is missing, measures what is missing, and writes table, charts and report. A run that is killed or stopped
-/// goes on where it was.
+/// goes on where it was. A model that fails does not keep the others from their results.
 pub fn run(
     plan: &Plan,
     options: &Options,
@@ -106,28 +106,47 @@ pub fn run(
 ) -> Result<(Outcome, Results)> {
     let basis = Basis::open(plan, options.weights.as_deref(), options.only != Only::Train, device)?;
     let dir = StudyDir(options.out.clone());
-    dir.create()?;
-    let record = Record::new(plan, basis.facts.clone(), basis.reference.clone());
-    write(&dir.record(), &record)?;
+    let mut record = Record::new(plan, basis.facts.clone(), basis.reference.clone());
+    let before: Option<Record> = readable(&dir.record());
+    if let Some(before) = before.filter(|before| options.only == Only::Train && before.continues(&record)) {
+        // Where models are only trained the weights of the metric may be missing; what was measured stays what it is.
+        record = before;
+    }
+    let (judge, done) = (None, 0.into());
     let mut work =
-        Work { plan, options, device, stop, dir, record, basis, judge: None, done: 0.into(), all: 0, measured: 0 };
+        Work { plan, options, device, stop, dir, record, basis, judge, done, all: 0, measured: 0, failed: vec![] };
+    work.check_models()?;
+    work.dir.create()?;
+    write(&work.dir.record(), &work.record)?;
     work.forget_others()?;
     work.all = work.estimate()?;
     for number in 0..plan.models.len() {
         if work.stopped() {
             break;
         }
-        if work.owns_model(number) && !work.ready(number, tell)? {
-            break;
+        if work.owns_model(number) && !work.is_finished(number)? {
+            match work.ready(number, tell) {
+                Ok(true) => (),
+                Ok(false) => break,
+                Err(error @ (Error::Request(_) | Error::Config(_))) => return Err(error),
+                Err(error) => {
+                    work.failed.push(error.to_string());
+                    continue;
+                }
+            }
         }
         if options.only != Only::Train {
             work.measure_model(number, tell)?;
         }
     }
-    let results = results::collate(&work.dir)?;
+    if readable::<Record>(&work.dir.record()).is_none_or(|now| now.essence() != work.record.essence()) {
+        return Err(Error::file(work.dir.record(), "another study was begun in this directory; give each its own"));
+    }
+    let results = results::collate(&work.dir, work.record.clone())?;
     results.save(&work.dir)?;
     let (done, cells) = results.progress();
-    Ok((Outcome { measured: work.measured, done, cells, stopped: work.stopped() }, results))
+    let stopped = work.stopped();
+    Ok((Outcome { measured: work.measured, done, cells, stopped, failed: work.failed }, results))
 }
 
 /// All that the parts of a run share.
@@ -135,7 +154,7 @@ pub(super) struct Work<'a> {
     pub(super) plan: &'a Plan,
     pub(super) options: &'a Options,
     pub(super) device: &'a Device,
-    stop: &'a AtomicBool,
+    pub(super) stop: &'a AtomicBool,
     pub(super) dir: StudyDir,
     record: Record,
     pub(super) basis: Basis,
@@ -144,6 +163,7 @@ pub(super) struct Work<'a> {
     pub(super) done: std::cell::Cell<u64>,
     pub(super) all: u64,
     measured: usize,
+    failed: Vec<String>,
 }
 
 impl Work<'_> {
@@ -151,7 +171,7 @@ impl Work<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn owns_model(&self, number: usize) -> bool {
+    pub(super) fn owns_model(&self, number: usize) -> bool {
         let Shard { index, count } = self.options.shard;
         self.options.only == Only::Sample || number as u64 % count == index
     }
@@ -171,13 +191,25 @@ impl Work<'_> {
     /// Removes what an earlier study in the same directory knew of models that only have their names in common.
     fn forget_others(&self) -> Result<()> {
         for (number, model) in self.plan.models.iter().enumerate() {
-            let Some(known) = self.dir.known(&self.plan.study, number)? else { continue };
+            let Some(known) = self.dir.known(&self.plan.study, number) else { continue };
             if known.fingerprint != sha256(model.config.fingerprint()?.as_bytes()) {
                 let path = self.dir.identity(&model.slug);
                 std::fs::remove_file(&path).map_err(Error::io(&path))?;
             }
         }
         Ok(())
+    }
+
+    /// Whether nothing is left to do for a model that the study trained, wherever its weights are by now.
+    pub(super) fn is_finished(&self, number: usize) -> Result<bool> {
+        let model = &self.plan.models[number];
+        if self.options.only == Only::Train || model.checkpoint.is_some() {
+            return Ok(false);
+        }
+        let fingerprint = sha256(model.config.fingerprint()?.as_bytes());
+        let known = self.dir.known(&self.plan.study, number).filter(|known| known.fingerprint == fingerprint);
+        let Some(known) = known else { return Ok(false) };
+        Ok(self.cells(number, Some(&known))?.iter().all(|cell| self.dir.result(&cell.key).is_some()))
     }
 
     /// Network evaluations of all images that are to be made here.
@@ -187,9 +219,9 @@ impl Work<'_> {
             return Ok(0);
         }
         for number in 0..self.plan.models.len() {
-            let known = self.dir.known(study, number)?;
+            let known = self.dir.known(study, number);
             for (place, cell) in self.cells(number, known.as_ref())?.iter().enumerate() {
-                let missing = known.is_none() || !self.dir.cell(&cell.key).is_file();
+                let missing = known.is_none() || self.dir.result(&cell.key).is_none();
                 if self.owns_cell(number, place) && missing {
                     all += self.cost(number, cell)?;
                 }
@@ -222,65 +254,14 @@ impl Work<'_> {
         Ok(all)
     }
 
-    /// Where the weights of a model are, or are to be.
-    fn home(&self, model: &Model) -> PathBuf {
-        let models = self.options.models.clone().unwrap_or_else(|| self.options.out.join("models"));
-        model.checkpoint.clone().unwrap_or_else(|| models.join(&model.slug))
-    }
-
-    /// Trains a model unless that is done, and writes down who it is; false if the run was stopped before the end.
-    fn ready(&self, number: usize, tell: &mut dyn FnMut(Event)) -> Result<bool> {
-        let model = &self.plan.models[number];
-        let home = self.home(model);
-        let _alone = match &model.checkpoint {
-            Some(_) => None,
-            None => Some(locked(&home, &mut || tell(Event::Waiting { model: &model.name }))?),
-        };
-        let found = match &model.checkpoint {
-            Some(path) => Some(Checkpoint::open(&checkpoint::newest(path)?)?),
-            None => {
-                // A damaged checkpoint is for the training to pass over.
-                let last = checkpoint::list(&RunDir(home.clone()).checkpoints())?.pop();
-                last.and_then(|(_, path)| Checkpoint::open(&path).ok()).filter(|found| {
-                    let same = found.config.fingerprint().ok() == model.config.fingerprint().ok();
-                    same && found.step >= model.config.train.steps && found.config.names_same_files(&model.config)
-                })
-            }
-        };
-        let checkpoint = match found {
-            Some(checkpoint) => checkpoint,
-            None if self.options.only == Only::Sample => {
-                let problem = format!("the model {} is not trained yet; run with --only train first", model.name);
-                return Err(Error::request(problem));
-            }
-            None => {
-                let steps = model.config.train.steps;
-                let mut report = |step: &StepReport| tell(Event::Training { model: &model.name, step, steps });
-                let run = RunDir(home.clone());
-                let summary = train(&model.config, &run, self.device, true, self.stop, &mut report)?;
-                if summary.stopped {
-                    return Ok(false);
-                }
-                Checkpoint::open(&summary.checkpoint)?
-            }
-        };
-        let seconds = seconds_of(&RunDir(home).log(), &model.config.train);
-        let identity = Identity::new(&model.name, &model.config, &checkpoint, seconds)?;
-        let known = self.dir.known(&self.plan.study, number)?;
-        if known.as_ref() != Some(&identity) {
-            write(&self.dir.identity(&model.slug), &identity)?;
-        }
-        Ok(true)
-    }
-
     /// Measures the cells of a model that are done here and have no result.
     fn measure_model(&mut self, number: usize, tell: &mut dyn FnMut(Event)) -> Result<()> {
-        let model = &self.plan.models[number];
-        let Some(identity) = self.dir.known(&self.plan.study, number)? else { return Ok(()) };
+        let (model, axes) = (&self.plan.models[number], &self.plan.study.sample);
+        let Some(identity) = self.dir.known(&self.plan.study, number) else { return Ok(()) };
         let all = self.cells(number, Some(&identity))?;
         let wanted = all.into_iter().enumerate().filter(|(place, _)| self.owns_cell(number, *place));
         let missing: Vec<Cell> =
-            wanted.map(|(_, cell)| cell).filter(|cell| !self.dir.cell(&cell.key).is_file()).collect();
+            wanted.map(|(_, cell)| cell).filter(|cell| self.dir.result(&cell.key).is_none()).collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -289,9 +270,11 @@ impl Work<'_> {
             return Err(Error::file(&checkpoint.path, "changed while the study was running"));
         }
         if self.judge.is_none() {
-            let cache = self.options.models.clone().unwrap_or_else(|| self.options.out.clone());
+            let shared = self.options.models.clone().filter(|models| is_writable(models));
+            let cache = shared.unwrap_or_else(|| self.options.out.clone());
             let mut progress = |done, all| tell(Event::Reference { done, all });
-            self.judge = self.basis.judge(&cache, &|| self.stopped(), &mut progress)?;
+            let stop = self.stop;
+            self.judge = self.basis.judge(&cache, &|| stop.load(Ordering::Relaxed), &mut progress)?;
         }
         if self.judge.is_none() {
             return Ok(());
@@ -301,36 +284,25 @@ impl Work<'_> {
             Some(_) => None,
         };
         for cell in missing {
-            let Some(result) = self.measure(&cell, &checkpoint, subject.as_ref(), tell)? else { return Ok(()) };
-            write(&self.dir.cell(&cell.key), &result)?;
-            self.measured += 1;
+            match self.measure(&cell, &checkpoint, subject.as_ref(), tell) {
+                Ok(None) => return Ok(()),
+                Ok(Some(result)) => {
+                    write(&self.dir.cell(&cell.key), &result)?;
+                    self.measured += 1;
+                }
+                Err(Error::Run(problem)) => {
+                    let (row, seed) = (&rows(&self.plan.study)[cell.row].label, cell.seed);
+                    self.failed.push(format!("{row}, {} {}, seed {seed}: {problem}", cell.column, axes.columns_are()));
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
 }
 
-/// The right to train into `home`, which studies may share: until the file is closed others wait. `waits` is called once
-/// if another has it.
-fn locked(home: &Path, waits: &mut dyn FnMut()) -> Result<File> {
-    std::fs::create_dir_all(home).map_err(Error::io(home))?;
-    let path = home.join("lock");
-    let file = File::create(&path).map_err(Error::io(&path))?;
-    let taken = match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => {
-            waits();
-            file.lock()
-        }
-        Err(TryLockError::Error(error)) => Err(error),
-    };
-    match taken {
-        // Some network file systems have no locks; there it is up to the user not to run two at once.
-        Err(error) if error.kind() != ErrorKind::Unsupported => Err(Error::io(&path)(error)),
-        _ => Ok(file),
-    }
-}
-
-/// A result that is there.
-pub(super) fn result(dir: &StudyDir, key: &str) -> Result<Option<CellResult>> {
-    read(&dir.cell(key))
+/// Whether files can be made in a directory: a store of models may be there to be read only.
+fn is_writable(dir: &Path) -> bool {
+    let probe = dir.join(format!(".probe-{}", std::process::id()));
+    std::fs::File::create(&probe).is_ok() && std::fs::remove_file(&probe).is_ok()
 }

@@ -64,8 +64,12 @@ impl Subject {
             }
         };
         let sampled = sample_batch(&self.net, sample, self.size, seed, &starts, &self.device, &mut observe)?;
+        let last = to_host(sampled.x0.0.clone());
+        if !last.iter().all(|v| v.is_finite()) {
+            return Err(Error::Run("the network makes values that are not numbers; has its training diverged?".into()));
+        }
         if let Some(curve) = curve {
-            curve.add(&seen, &to_host(sampled.x0.0.clone()), starts.len());
+            curve.add(&seen, &last, starts.len());
         }
         Ok(Batch { images: decoded(self.latent.as_ref(), sampled.x0.0), nfe: sampled.nfe })
     }
@@ -87,10 +91,7 @@ impl Curve {
 
     /// (t, mean square).
     pub fn points(&self) -> Vec<[f64; 2]> {
-        let points: Vec<[f64; 2]> =
-            self.times.iter().zip(&self.sums).map(|(t, sum)| [*t, sum / self.images.max(1) as f64]).collect();
-        // JSON has no word for what a diverged network makes.
-        if points.iter().flatten().all(|v| v.is_finite()) { points } else { vec![] }
+        self.times.iter().zip(&self.sums).map(|(t, sum)| [*t, sum / self.images.max(1) as f64]).collect()
     }
 }
 

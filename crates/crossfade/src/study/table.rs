@@ -20,7 +20,7 @@ fn beside(value: f64, other: f64) -> String {
 }
 
 /// An entry as `mean ± deviation` without emphasis, and its marks.
-pub fn shown(entry: &Entry) -> (String, &'static str) {
+fn shown(entry: &Entry) -> (String, &'static str) {
     let marks = entry.versus.as_ref().map_or("", |versus| versus.marks);
     let text = match (entry.mean, &entry.spread) {
         (Some(mean), Some(spread)) => format!("{} ± {}", number(mean), beside(spread.std, mean)),
@@ -31,6 +31,17 @@ pub fn shown(entry: &Entry) -> (String, &'static str) {
 }
 
 impl Results {
+    /// An entry of a column as text without emphasis, and its marks; in brackets its evaluations where they are fewer than
+    /// the column allows.
+    pub(super) fn shown(&self, entry: &Entry, column: usize) -> (String, &'static str) {
+        let (text, marks) = shown(entry);
+        if self.takes_fewer(entry, column) { (format!("{text} ({})", entry.nfe), marks) } else { (text, marks) }
+    }
+
+    fn takes_fewer(&self, entry: &Entry, column: usize) -> bool {
+        self.columns_are == "evaluations" && entry.nfe < column
+    }
+
     /// What the numbers of the table are.
     pub fn caption(&self) -> String {
         let n = self.seeds.len();
@@ -42,7 +53,15 @@ impl Results {
         let (s, spread) = if n == 1 { ("", "") } else { ("s", " ± standard deviation") };
         let seeds = format!("{n} sampling seed{s} of one training, {} images each", self.count);
         let mut text = format!("{metric} ({better} is better), mean{spread} over {seeds}");
-        let _ = write!(text, ". Columns: {}. Bold: the best of a column.", self.columns_are);
+        let _ = write!(text, ". Columns: {}", self.columns_are);
+        let mut entries = self.rows.iter().flat_map(|row| row.entries.iter().zip(&self.columns));
+        if entries.any(|(entry, &column)| entry.as_ref().is_some_and(|entry| self.takes_fewer(entry, column))) {
+            text.push_str(" at most, in brackets where they are fewer");
+        }
+        text.push_str(". Bold: the best of a column.");
+        if self.metric == Metric::Pr {
+            text.push_str(" Recall is in the report and in results.csv.");
+        }
         if n > 1 {
             let other = match &self.against {
                 None => "the best of the column".to_string(),
@@ -55,10 +74,10 @@ impl Results {
 
     /// The table with its caption.
     pub fn markdown(&self) -> String {
-        let cell = |entry: &Option<Entry>| match entry {
+        let cell = |(entry, column): (&Option<Entry>, &usize)| match entry {
             None => "–".to_string(),
             Some(entry) => {
-                let (text, marks) = shown(entry);
+                let (text, marks) = self.shown(entry, *column);
                 let text = if entry.best && entry.mean.is_some() { format!("**{text}**") } else { text };
                 format!("{text}{}{}", if marks.is_empty() { "" } else { " " }, marks.replace('*', "\\*"))
             }
@@ -67,7 +86,7 @@ impl Results {
         let mut lines = vec![[vec![String::new()], head].concat()];
         let label = |text: &str| text.replace('|', "\\|");
         lines.extend(self.rows.iter().map(|row| {
-            let cells = row.entries.iter().map(cell).collect();
+            let cells = row.entries.iter().zip(&self.columns).map(cell).collect();
             [vec![label(&row.label)], cells].concat()
         }));
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);

@@ -65,6 +65,7 @@ impl Events {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         // TensorBoard reads files in the order of their names.
         let name = |n: u32| format!("events.out.tfevents.{seconds}.{:010}.{n}.crossfade", self.begun);
+        let again = std::fs::read_dir(&self.folder).is_ok_and(|mut files| files.next().is_some());
         let mut n = 0;
         let (path, mut file) = loop {
             let path = self.folder.join(name(n));
@@ -75,7 +76,7 @@ impl Events {
             }
         };
         let mut head = record(&event(self.begun + 1, 3, b"brain.Event:2"));
-        if self.begun > 0 {
+        if again {
             let mut start = vec![];
             number_field(&mut start, 1, 1);
             head.extend(record(&event(self.begun + 1, 7, &start)));

@@ -18,6 +18,9 @@ pub struct Extractor {
     scratch: Mutex<Vec<Scratch>>,
 }
 
+/// Images after which a wish to stop is heard.
+pub(super) const PORTION: usize = 256;
+
 /// Features of some pictures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Features {
@@ -102,13 +105,29 @@ impl Extractor {
 
     /// All features at once.
     pub fn features(&self, images: &dyn Dataset, progress: &mut dyn FnMut(usize, usize)) -> Result<Features> {
+        let all = self.features_until(images, &|| false, progress)?;
+        Ok(all.unwrap_or(Features { dim: FEATURES, values: vec![] }))
+    }
+
+    /// As [`Self::features`]; none if `stop` became true before the end.
+    pub fn features_until(
+        &self,
+        images: &dyn Dataset,
+        stop: &dyn Fn() -> bool,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Option<Features>> {
         let mut values = Vec::with_capacity(images.len() * FEATURES);
-        let mut keep = |row: &[f32]| {
-            values.extend_from_slice(row);
-            Ok(())
-        };
-        self.each(images, &mut keep, progress)?;
-        Ok(Features { dim: FEATURES, values })
+        for first in (0..images.len()).step_by(PORTION) {
+            if stop() {
+                return Ok(None);
+            }
+            let mut keep = |row: &[f32]| {
+                values.extend_from_slice(row);
+                Ok(())
+            };
+            self.each_of(images, first..(first + PORTION).min(images.len()), &mut keep, progress)?;
+        }
+        Ok(Some(Features { dim: FEATURES, values }))
     }
 
     fn group(&self, images: &dyn Dataset, first: usize, out: &mut [f32]) -> Result<()> {

@@ -1,4 +1,5 @@
 //! Statistics in files: `mu` and `sigma` for pytorch-fid and its kin, and the sums that merge exactly.
+use super::extract::PORTION;
 use super::moments::BLOCK;
 use super::npz::{Npz, Values, write};
 use super::{Extractor, Gaussian, Moments, Protocol};
@@ -48,6 +49,7 @@ impl Statistics {
     ) -> Result<Option<Self>> {
         let of = |moments| Self::new(moments, Some(extractor.protocol()), Some(extractor.hash().to_owned()));
         let (total, every) = (images.len(), blocks.max(1) * BLOCK);
+        let portion = PORTION.next_multiple_of(BLOCK).min(every);
         let fits = |moments: &Moments| {
             let n = moments.count() as usize;
             moments.dim() == super::FEATURES && n < total && n.is_multiple_of(BLOCK)
@@ -59,16 +61,19 @@ impl Statistics {
         let mut done = moments.count() as usize;
         while done < total {
             if stop() {
+                if done > 0 {
+                    of(moments)?.save(part)?;
+                }
                 return Ok(None);
             }
-            let end = (done + every).min(total);
+            let end = (done + portion).min(total);
             let mut add = |row: &[f32]| {
                 moments.push(row);
                 Ok(())
             };
             extractor.each_of(images, done..end, &mut add, progress)?;
             done = end;
-            if done < total {
+            if done < total && done.is_multiple_of(every) {
                 of(moments.clone())?.save(part)?;
             }
         }
