@@ -1,7 +1,11 @@
 //! The command as a user meets it: help, exit codes, messages, files.
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used)]
+#[path = "../../crossfade/tests/common/shared.rs"]
+mod shared;
+
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use shared::shared;
+use std::path::Path;
 use std::process::{Command, Output};
 
 fn crossfade(args: &[&str]) -> Output {
@@ -229,11 +233,7 @@ fn the_laboratory_writes_json_and_charts() {
 
 #[test]
 fn a_reference_checkpoint_is_converted() {
-    let shared = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden/public/checkpoint"));
-    if !shared.exists() {
-        eprintln!("skipped: {} is absent", shared.display());
-        return;
-    }
+    let Some(shared) = shared("golden/public/checkpoint") else { return };
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (shared.join("model-1.pt"), dir.path().join("model.safetensors"));
     let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());

@@ -98,10 +98,10 @@ fn train_sample_reproduce() {
         command.arg("sample").arg(&run).args(["--count", "5", "--steps", "3", "--out"]).arg(&pictures).args(extra);
         succeed(&mut command)
     };
-    sample(&["--sampler", "alg2", "--grid-of-times", "uniform-t", "--trajectory"]);
+    sample(&["--sampler", "alg2", "--grid", "uniform-t", "--trajectory"]);
     let first = std::fs::read(pictures.join("000003.png")).unwrap();
     // The same image in another shard and batch.
-    sample(&["--sampler", "alg2", "--grid-of-times", "uniform-t", "--shard", "1/2", "--batch", "1"]);
+    sample(&["--sampler", "alg2", "--grid", "uniform-t", "--shard", "1/2", "--batch", "1"]);
     assert!(first == std::fs::read(pictures.join("000003.png")).unwrap());
     assert!(pictures.join("sheet.png").is_file() && pictures.join("sheet-1-of-2.png").is_file());
 

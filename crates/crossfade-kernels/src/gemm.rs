@@ -41,6 +41,66 @@ pub(crate) enum Onto {
     Chain,
 }
 
+/// A product that is made in tiles of some rows and the vectors of a panel.
+trait Tiles: Sized {
+    fn rows(&self) -> usize;
+    fn vectors(&self) -> usize;
+
+    /// Rows r0 .. r0 + MR of C.
+    ///
+    /// # Safety
+    /// That of the product, and r0 + MR ≤ `rows`.
+    unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(&self, r0: usize);
+
+    /// The whole product.
+    ///
+    /// # Safety
+    /// That of the product.
+    #[inline(always)]
+    unsafe fn all<S: Simd>(&self) {
+        // SAFETY: the caller's.
+        unsafe {
+            match self.vectors() {
+                1 => self.panel::<S, 1>(),
+                2 => self.panel::<S, 2>(),
+                3 if S::PANEL == 3 => self.panel::<S, 3>(),
+                n => unreachable!("a panel of {n} vectors"),
+            }
+        }
+    }
+
+    /// All rows of a panel of NV vectors.
+    ///
+    /// # Safety
+    /// That of the product.
+    #[inline(always)]
+    unsafe fn panel<S: Simd, const NV: usize>(&self) {
+        let (rows, mut r) = (self.rows(), 0);
+        // SAFETY: rows r.. of a tile are below `rows`.
+        unsafe {
+            while rows - r >= S::ROWS {
+                if S::ROWS == 8 {
+                    self.tile::<S, 8, NV>(r);
+                } else {
+                    self.tile::<S, 6, NV>(r);
+                }
+                r += S::ROWS;
+            }
+            if rows - r >= 4 {
+                self.tile::<S, 4, NV>(r);
+                r += 4;
+            }
+            if rows - r >= 2 {
+                self.tile::<S, 2, NV>(r);
+                r += 2;
+            }
+            if rows - r >= 1 {
+                self.tile::<S, 1, NV>(r);
+            }
+        }
+    }
+}
+
 /// C[r][j] (+)= Σ_run Σ_k A[r · lda + run · run_stride + k] · B[(run · k_len + k) · width + j].
 ///
 /// # Safety (contract of whoever runs it)
@@ -65,43 +125,16 @@ impl Kernel for RowProduct {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: the contract of the struct.
-        unsafe {
-            match self.vectors {
-                1 => self.panel::<S, 1>(),
-                2 => self.panel::<S, 2>(),
-                3 if S::PANEL == 3 => self.panel::<S, 3>(),
-                n => unreachable!("a panel of {n} vectors"),
-            }
-        }
+        unsafe { self.all::<S>() }
     }
 }
 
-impl RowProduct {
-    #[inline(always)]
-    unsafe fn panel<S: Simd, const NV: usize>(&self) {
-        let mut r = 0;
-        // SAFETY: rows r.. of a tile are below `rows`.
-        unsafe {
-            while self.rows - r >= S::ROWS {
-                if S::ROWS == 8 {
-                    self.tile::<S, 8, NV>(r);
-                } else {
-                    self.tile::<S, 6, NV>(r);
-                }
-                r += S::ROWS;
-            }
-            if self.rows - r >= 4 {
-                self.tile::<S, 4, NV>(r);
-                r += 4;
-            }
-            if self.rows - r >= 2 {
-                self.tile::<S, 2, NV>(r);
-                r += 2;
-            }
-            if self.rows - r >= 1 {
-                self.tile::<S, 1, NV>(r);
-            }
-        }
+impl Tiles for RowProduct {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+    fn vectors(&self) -> usize {
+        self.vectors
     }
 
     #[inline(always)]
@@ -168,43 +201,16 @@ impl Kernel for PixelProduct {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: the contract of the struct.
-        unsafe {
-            match self.vectors {
-                1 => self.panel::<S, 1>(),
-                2 => self.panel::<S, 2>(),
-                3 if S::PANEL == 3 => self.panel::<S, 3>(),
-                n => unreachable!("a panel of {n} vectors"),
-            }
-        }
+        unsafe { self.all::<S>() }
     }
 }
 
-impl PixelProduct {
-    #[inline(always)]
-    unsafe fn panel<S: Simd, const NV: usize>(&self) {
-        let mut i = 0;
-        // SAFETY: rows i.. of a tile are below `rows`.
-        unsafe {
-            while self.rows - i >= S::ROWS {
-                if S::ROWS == 8 {
-                    self.tile::<S, 8, NV>(i);
-                } else {
-                    self.tile::<S, 6, NV>(i);
-                }
-                i += S::ROWS;
-            }
-            if self.rows - i >= 4 {
-                self.tile::<S, 4, NV>(i);
-                i += 4;
-            }
-            if self.rows - i >= 2 {
-                self.tile::<S, 2, NV>(i);
-                i += 2;
-            }
-            if self.rows - i >= 1 {
-                self.tile::<S, 1, NV>(i);
-            }
-        }
+impl Tiles for PixelProduct {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+    fn vectors(&self) -> usize {
+        self.vectors
     }
 
     #[inline(always)]

@@ -31,7 +31,6 @@ mod testing;
 pub use adamw::{AdamW, adamw_step, ema_update};
 pub use flush::flush_subnormals;
 pub use gemm::fma_peak;
-pub use pool::release_workspaces;
 pub use reduce::{all_finite, sum_sq};
 pub use simd::Isa;
 

@@ -66,11 +66,6 @@ impl Drop for Workspace {
     }
 }
 
-/// Gives the memory of all idle workspaces back.
-pub fn release_workspaces() {
-    POOL.lock().unwrap_or_else(PoisonError::into_inner).clear();
-}
-
 /// A pointer into an array whose parts are written by several tasks.
 ///
 /// Whoever makes one promises that the tasks it is handed to write disjoint elements and read none that another writes.
@@ -105,6 +100,5 @@ mod tests {
             assert!(a.len() == len && b.len() == len && a.as_ptr().addr() % 64 == 0);
             assert_eq!(a.keep()[..], vec![1.0; len]);
         }
-        release_workspaces();
     }
 }

@@ -79,7 +79,7 @@ impl Blend {
         let clipped = |x: F| clip.map_or_else(|| x.clone(), |c| x.clamp(-c, c));
         let attenuation: &Attenuation = &process.attenuation;
         let resolve = |x0: &F| attenuation.solve(x0, &drawn(process, phi_hat));
-        let (from_phi, native) = process.x0_estimates(x_t, phi_hat, eps_hat, t);
+        let (from_phi, native) = process.x0_estimates(x_t, phi_hat, eps_hat, &t.into());
         match self {
             Self::Heads => {
                 let x0 = clipped(native);
@@ -88,7 +88,7 @@ impl Blend {
             Self::Reference => {
                 let x0 = clipped(native);
                 let phi = resolve(&x0);
-                let (_, anchor) = process.x0_estimates(x_t, &phi, eps_hat, t);
+                let (_, anchor) = process.x0_estimates(x_t, &phi, eps_hat, &t.into());
                 Estimate { x0, phi, eps: eps_hat.clone(), anchor }
             }
             _ => {

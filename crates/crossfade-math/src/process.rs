@@ -111,10 +111,10 @@ impl Process {
     }
 
     /// The two estimates of x_0 (§10.3): x̂_0^φ = −H_1(phi), and from both heads x̂_0 = x_t − H_t(phi) − σ_t eps.
-    pub fn x0_estimates<F: Field>(&self, x_t: &F, phi: &[F], eps: &F, t: f64) -> (F, F) {
+    pub fn x0_estimates<F: Field>(&self, x_t: &F, phi: &[F], eps: &F, t: &Coef) -> (F, F) {
         let from_phi = self.H(phi, 1.0).scale(-1.0);
-        let H_t = self.H(phi, t);
-        let native = F::lincomb(&[(1.0.into(), x_t), ((-1.0).into(), &H_t), ((-self.noise.sigma(t)).into(), eps)]);
-        (from_phi, native)
+        let H_t = self.attenuation.H(phi, t);
+        let sigma = t.map(|t| -self.noise.sigma(t));
+        (from_phi, F::lincomb(&[(1.0.into(), x_t), ((-1.0).into(), &H_t), (sigma, eps)]))
     }
 }

@@ -44,7 +44,7 @@ impl Calibration {
 
 /// The two estimates of x_0 from both heads at one t < 1: −H_1(phi), and what the eps head adds to it.
 pub fn estimates<F: Field>(process: &Process, x_t: &F, phi: &[F], eps: &F, t: f64) -> (F, F) {
-    let (a, native) = process.x0_estimates(x_t, phi, eps, t);
+    let (a, native) = process.x0_estimates(x_t, phi, eps, &t.into());
     // native = t a + (1−t) b.
     let b = F::lincomb(&[((1.0 / (1.0 - t)).into(), &native), ((-t / (1.0 - t)).into(), &a)]);
     (a, b)
@@ -76,7 +76,7 @@ pub fn calibrate(
     for done in 0..images {
         let sample = prepare(batches.next_batch()?, &config, device).noised;
         let t = sample.t[0].min(1.0 - 1e-6);
-        let heads = net.predict(&sample.x_t, t, None)?;
+        let heads = net.predict(&sample.x_t, t)?;
         let (a, b) = estimates(&net.process, &sample.x_t, &heads.phi, &heads.eps, t);
         calibration.add(t, &wide(sample.x0), &wide(a), &wide(b));
         progress(done + 1, images);
@@ -102,7 +102,7 @@ mod tests {
             for t in [0.04, 0.16, 0.4, 0.8] {
                 let x_t = process.x_t(&x0, &process.phi(&x0, &[]), &eps, &t.into());
                 let c = Precond::default().scalings(&process, t);
-                let mut heads = oracle.predict(&x_t, t, None).unwrap();
+                let mut heads = oracle.predict(&x_t, t).unwrap();
                 heads.phi[0] = heads.phi[0].plus(&normals(4, n, 4, 0).scale(c.phi[0].out * e1));
                 heads.eps = heads.eps.plus(&normals(4, n, 5, 0).scale(c.eps.out * e2));
                 let (a, b) = estimates(&process, &x_t, &heads.phi, &heads.eps, t);

@@ -153,7 +153,7 @@ impl Chart {
                 _ => area.draw(&DashedPathElement::new(line, dash, gap, colour.stroke_width(2))),
             }
             .map_err(|e| e.to_string())?;
-            let text = Text::new(series.name.as_str(), (44, y - 8), ("sans-serif", 14));
+            let text = Text::new(series.name.as_str(), (44, y - 5), ("sans-serif", 14));
             area.draw(&text).map_err(|e| e.to_string())?;
         }
         Ok(())

@@ -1,8 +1,12 @@
 //! Image sets against Pillow, against hostile files and against real data.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
+#[path = "common/shared.rs"]
+mod shared;
+
+use shared::shared;
 use std::fs;
 use std::io::{Cursor, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crossfade::data::{
@@ -35,15 +39,6 @@ fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = flate2::Crc::new();
     crc.update(bytes);
     crc.sum()
-}
-
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")).join(path);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: {} is absent", path.display());
-    None
 }
 
 fn message<T>(result: Result<T>) -> String {

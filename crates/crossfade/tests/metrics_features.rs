@@ -1,10 +1,14 @@
 //! FID and its kin against torch-fidelity, pytorch-fid, clean-fid and closed forms.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
+#[path = "common/shared.rs"]
+mod shared;
+
 use crossfade::data::{Dataset, Image};
 use crossfade::metrics::features::*;
 use crossfade::rng::{Purpose, Stream};
 use crossfade::tensorfile::save_tensors;
 use serde_json::Value;
+use shared::shared;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -17,22 +21,12 @@ fn expected() -> Value {
     serde_json::from_slice(&std::fs::read(testdata("metrics_features.json")).unwrap()).unwrap()
 }
 
-/// A file of the shared bundle, or a message that the test is skipped.
-fn shared(name: &str) -> Option<PathBuf> {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(name);
-    if !path.exists() {
-        eprintln!("skipped: {} is absent", path.display());
-        return None;
-    }
-    Some(path)
-}
-
 /// The network under one protocol, loaded once.
 fn extractor(protocol: Protocol) -> Option<&'static Extractor> {
     static LOADED: [OnceLock<Option<Extractor>>; 3] = [const { OnceLock::new() }; 3];
     let at = Protocol::ALL.iter().position(|p| *p == protocol).unwrap();
     let load =
-        || Some(Extractor::new(&shared("weights/inception_fid_2015-12-05_fp32.safetensors")?, protocol).unwrap());
+        || Some(Extractor::new(&shared("data/weights/inception_fid_2015-12-05_fp32.safetensors")?, protocol).unwrap());
     LOADED[at].get_or_init(load).as_ref()
 }
 
@@ -44,7 +38,7 @@ fn images(text: &str) -> Box<dyn Dataset> {
 }
 
 fn cifar10(part: &str) -> Option<Box<dyn Dataset>> {
-    Some(images(&format!("{}:{part}", shared("cifar10")?.display())))
+    Some(images(&format!("{}:{part}", shared("data/cifar10")?.display())))
 }
 
 fn npy(path: &Path) -> Vec<f32> {
@@ -100,7 +94,7 @@ fn features_equal_the_reference_implementations() {
         for split in ["test", "train"] {
             let Some(extractor) = extractor(protocol) else { return };
             let Some(images) = cifar10(&format!("{split}[0:16]")) else { return };
-            let Some(path) = shared(&format!("reference/{name}_fp32_feats_{split}_0_16.npy")) else { return };
+            let Some(path) = shared(&format!("data/reference/{name}_fp32_feats_{split}_0_16.npy")) else { return };
             let got = extractor.features(&*images, &mut |_, _| ()).unwrap();
             let error = row_error(&got.values, &npy(&path), FEATURES);
             eprintln!("{protocol} {split}: relative error {error:.1e}");
@@ -288,7 +282,7 @@ fn bad_inputs_are_named() {
     let whole = std::fs::read(testdata("metrics_features_statistics.npz")).unwrap();
     std::fs::write(dir.path().join("c.npz"), &whole[..whole.len() / 2]).unwrap();
     error_of(open(&format!("{root}/c.npz")), &["c.npz"]);
-    if let Some(cifar) = shared("cifar10") {
+    if let Some(cifar) = shared("data/cifar10") {
         error_of(open(cifar.to_str().unwrap()), &[":train or", ":test"]);
     }
     let few = random(9, 4, 0);

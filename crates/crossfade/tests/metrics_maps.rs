@@ -1,6 +1,9 @@
 //! Saliency, edge and region metrics against numpy, scipy and scikit-image (`tools/metrics_maps.py`), and against the numbers
 //! that the BSDS benchmark and saliency toolboxes stored.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
+#[path = "common/shared.rs"]
+mod shared;
+
 use crossfade::data::Image;
 use crossfade::metrics::edges::ground_truth::{load_detection, load_truth};
 use crossfade::metrics::edges::matching::{Disc, Points, correspond};
@@ -14,21 +17,13 @@ use crossfade::metrics::regions::{self, segmentation::Segmentation};
 use crossfade::metrics::saliency::{self, Normalise, SaliencyConfig, Scores, Size};
 use crossfade::rng::{Purpose, Stream};
 use serde_json::Value;
+use shared::shared;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 fn expected() -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/metrics_maps.json");
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
-
-fn data(folder: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(folder);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: {} is not there", path.display());
-    None
 }
 
 fn bytes(value: &Value) -> Vec<u8> {
@@ -79,7 +74,9 @@ fn saliency_measures_equal_the_published_formulas() {
 
 #[test]
 fn saliency_of_real_maps_equals_the_published_formulas() {
-    let (Some(maps), Some(masks)) = (data("saliency/SOD_DSS_maps"), data("saliency/SOD_masks")) else { return };
+    let (Some(maps), Some(masks)) = (shared("data/saliency/SOD_DSS_maps"), shared("data/saliency/SOD_masks")) else {
+        return;
+    };
     for case in expected()["saliency"]["real"].as_array().unwrap() {
         let file = format!("{}.png", case["name"].as_str().unwrap());
         let (map, mask) = (maps.join(&file), masks.join(&file));
@@ -90,7 +87,9 @@ fn saliency_of_real_maps_equals_the_published_formulas() {
 
 #[test]
 fn sod_dss_equals_the_toolbox() {
-    let (Some(maps), Some(masks)) = (data("saliency/SOD_DSS_maps"), data("saliency/SOD_masks")) else { return };
+    let (Some(maps), Some(masks)) = (shared("data/saliency/SOD_DSS_maps"), shared("data/saliency/SOD_masks")) else {
+        return;
+    };
     let config = SaliencyConfig { normalise: Normalise::Toolbox, ..SaliencyConfig::default() };
     let result = saliency::evaluate(&maps, &masks, &config, &mut |_, _| ()).unwrap();
     let get = |name: &str| result.report.get(name).unwrap();
@@ -171,7 +170,7 @@ fn suppression_equals_the_toolbox_in_numpy() {
     let off = ours.iter().zip(bytes(&case["suppressed"])).filter(|(a, b)| a.abs_diff(*b) > 1).count();
     assert_eq!(off, 0);
     // Ours is in single precision, as the toolbox, so that ties may fall to the other side here and there.
-    let Some(maps) = data("bsds500/reference/pidinet_maps") else { return };
+    let Some(maps) = shared("data/bsds500/reference/pidinet_maps") else { return };
     let case = &expected["edges"]["real"][0];
     let path = maps.join(format!("{}.png", case["name"].as_str().unwrap()));
     let suppressed = suppress(&Map::of(&Image::decode(&fs::read(&path).unwrap(), &path).unwrap()));
@@ -258,7 +257,7 @@ fn table(path: &Path) -> Vec<Vec<f64>> {
 
 #[test]
 fn the_benchmarks_example_is_reproduced() {
-    let Some(example) = data("bsds500/bench_example") else { return };
+    let Some(example) = shared("data/bsds500/bench_example") else { return };
     let config = EdgesConfig { thresholds: 5, protocol: Protocol::AsIs, ..EdgesConfig::default() };
     for (maps, stored) in [("ucm2", "test_1"), ("png", "test_2"), ("segs", "test_3"), ("segs", "test_4")] {
         let result =
@@ -280,7 +279,7 @@ fn the_benchmarks_example_is_reproduced() {
 
 #[test]
 fn stored_counts_of_hed_give_its_stored_scores() {
-    let Some(stored) = data("bsds500/reference/hed_eval") else { return };
+    let Some(stored) = shared("data/bsds500/reference/hed_eval") else { return };
     let mut files: Vec<_> = fs::read_dir(&stored).unwrap().map(|e| e.unwrap().path()).collect();
     files.retain(|p| p.to_string_lossy().ends_with("_ev1.txt"));
     assert_eq!(files.len(), 200);
@@ -305,7 +304,10 @@ fn counts(row: &[f64]) -> Counts {
 
 #[test]
 fn counts_of_hed_maps_equal_the_stored_ones() {
-    let (Some(reference), Some(truth)) = (data("bsds500/reference"), data("bsds500/groundTruth/test")) else { return };
+    let (Some(reference), Some(truth)) = (shared("data/bsds500/reference"), shared("data/bsds500/groundTruth/test"))
+    else {
+        return;
+    };
     let config = EdgesConfig { thresholds: 9, protocol: Protocol::AsIs, ..EdgesConfig::default() };
     for name in ["100007", "141012", "230098"] {
         let map = reference.join(format!("hed_nms_maps/{name}.png"));
@@ -336,7 +338,7 @@ fn stored_scores(folder: &Path, name: &str) -> ImageScores {
 
 #[test]
 fn the_benchmarks_example_of_regions_is_reproduced() {
-    let Some(example) = data("bsds500/bench_example") else { return };
+    let Some(example) = shared("data/bsds500/bench_example") else { return };
     for (input, stored) in [("ucm2", vec!["test_1"]), ("segs", vec!["test_4", "test_5"])] {
         let result = regions::evaluate(&example.join(input), &example.join("groundTruth"), 5, &mut |_, _| ()).unwrap();
         let (ours, rounded) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,5 +1,8 @@
 //! Pair metrics, cost and statistics against the reference implementations (`tools/metrics_pairs.py`).
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
+#[path = "common/shared.rs"]
+mod shared;
+
 use crossfade::config::RunConfig;
 use crossfade::cost::{Cost, Macs};
 use crossfade::data::Image;
@@ -14,21 +17,13 @@ use crossfade::nn::{Decoders, UNetConfig, preset};
 use crossfade::sample::Sampler;
 use crossfade::tensorfile::{HostTensor, save_tensors};
 use serde_json::Value;
+use shared::shared;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 fn reference() -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/metrics_pairs.json");
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
-}
-
-/// The shared images and weights, if they are there.
-fn shared(what: &str) -> Option<PathBuf> {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(what);
-    if !path.exists() {
-        eprintln!("skipped: {} is absent", path.display());
-    }
-    path.exists().then_some(path)
 }
 
 #[track_caller]
@@ -119,7 +114,7 @@ fn equal_pictures_are_perfect_and_small_ones_are_refused() {
 
 #[test]
 fn matlab_resizing_is_byte_identical_and_gives_the_published_psnr() {
-    let (Some(set), Some(expected)) = (shared("sr/Set5"), shared("reference/expected.json")) else { return };
+    let (Some(set), Some(expected)) = (shared("data/sr/Set5"), shared("data/reference/expected.json")) else { return };
     let expected: Value = serde_json::from_slice(&std::fs::read(expected).unwrap()).unwrap();
     let load = |path: PathBuf| Image::decode(&std::fs::read(&path).unwrap(), &path).unwrap();
     let protocol = Protocol::named("basicsr", Some(4)).unwrap();
@@ -173,13 +168,15 @@ fn tensor(image: &Image, device: &Device) -> Tensor<4> {
 fn weights(backbone: Backbone) -> Option<PathBuf> {
     match (backbone, std::env::var_os("CROSSFADE_LPIPS_VGG")) {
         (Backbone::Vgg, Some(path)) => Some(path.into()),
-        _ => shared(&format!("weights/lpips_{}_fp32.safetensors", backbone.name())),
+        _ => shared(&format!("data/weights/lpips_{}_fp32.safetensors", backbone.name())),
     }
 }
 
 #[test]
 fn lpips_equals_the_package_on_real_images() {
-    let (Some(set5), Some(cifar)) = (shared("sr/Set5/HR"), shared("cifar10/cifar-10-batches-bin")) else { return };
+    let (Some(set5), Some(cifar)) = (shared("data/sr/Set5/HR"), shared("data/cifar10/cifar-10-batches-bin")) else {
+        return;
+    };
     let cifar = Cifar10::open(&cifar, Split::Test).unwrap();
     let (expected, device) = (reference(), Device::flex());
     for backbone in Backbone::ALL {
@@ -199,7 +196,7 @@ fn lpips_equals_the_package_on_real_images() {
 
 #[test]
 fn lpips_has_the_packages_gradient() {
-    let (Some(weights), Some(cifar)) = (weights(Backbone::Alex), shared("cifar10/cifar-10-batches-bin")) else {
+    let (Some(weights), Some(cifar)) = (weights(Backbone::Alex), shared("data/cifar10/cifar-10-batches-bin")) else {
         return;
     };
     let cifar = Cifar10::open(&cifar, Split::Test).unwrap();

@@ -48,7 +48,7 @@ pub struct SampleArgs {
 
     /// The times of the steps: auto, uniform-t, uniform-sqrt (or quadratic), reference, power, karras, log-snr, or
     /// explicit:1,0.5,… [default: the configuration's]
-    #[arg(long, alias = "grid-of-times", value_name = "NAME", value_parser = GridKind::parse)]
+    #[arg(long, value_name = "NAME", value_parser = GridKind::parse)]
     pub grid: Option<GridKind>,
 
     /// Exponent of the grids karras and power [default: 7]

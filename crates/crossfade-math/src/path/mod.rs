@@ -119,6 +119,13 @@ impl Path {
         Pair { x0: line(0), eps: line(2) }
     }
 
+    /// The pair of an estimate of x_0: eps_hat = (x_t − α_t x̂_0)/σ_t.
+    pub fn pair_of_x0<F: Field>(&self, x_t: &F, x0: F, t: f64) -> Pair<F> {
+        let (alpha, sigma) = (self.alpha(t), self.sigma(t));
+        let eps = F::lincomb(&[((1.0 / sigma).into(), x_t), ((-alpha / sigma).into(), &x0)]);
+        Pair { x0, eps }
+    }
+
     /// κ_t = σ_t/α_t, the noise for a picture of full strength; infinite where α_t = 0.
     pub fn ratio(&self, t: f64) -> f64 {
         self.sigma(t) / self.alpha(t)

@@ -1,4 +1,5 @@
 //! The sections that no other module owns.
+use crate::data::loader::LoaderConfig;
 use crate::error::Result;
 use crate::sample::path::Churn;
 use crate::sample::{Law, Sampler};
@@ -122,6 +123,11 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
+    /// How images are loaded.
+    pub(crate) fn loading(&self, seed: u64) -> LoaderConfig {
+        LoaderConfig { batch: self.batch, seed, flip: self.flip, threads: self.loader_threads, cache: true }
+    }
+
     /// With the defaults for what the weights do not depend on: how often things are written, and by how many threads.
     pub(super) fn without_habits(&self) -> Self {
         let Self { log_every, sample_every, checkpoint_every, keep, .. } = Self::default();

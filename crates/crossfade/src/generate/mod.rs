@@ -18,6 +18,7 @@ use crate::latent::Latent;
 use crate::nn::Denoiser;
 use crate::rng::{Purpose, Stream};
 use crate::sample::{Hooks, Sampled, State};
+use crate::task::Planes;
 
 /// Images at a time unless a user says otherwise.
 pub const BATCH: usize = 64;
@@ -93,7 +94,7 @@ pub fn sample_batch(
 pub fn to_images(x: Tensor<4>) -> Vec<Image> {
     let [_, c, h, w] = x.dims();
     let values = to_host(x);
-    values.chunks_exact(c * h * w).map(|planes| to_image(planes, [c, h, w])).collect()
+    values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec()).to_image()).collect()
 }
 
 /// 8-bit pictures of what a network made: of pixels, or of latents through their decoder.
@@ -105,11 +106,4 @@ pub fn decoded(latent: Option<&Latent>, x: Tensor<4>) -> Vec<Image> {
         Some(latent) => to_images(latent.decode(x)),
         None => to_images(x),
     }
-}
-
-/// One picture from its planes.
-fn to_image(planes: &[f32], [c, h, w]: [usize; 3]) -> Image {
-    let byte = |v: f32| ((v + 1.0) * 127.5).round().clamp(0.0, 255.0) as u8;
-    let pixels = (0..h * w).flat_map(|i| (0..c).map(move |k| byte(planes[k * h * w + i]))).collect();
-    Image::new(w, h, c, pixels)
 }

@@ -55,12 +55,6 @@ struct PathNet<'a> {
 }
 
 impl PathNet<'_> {
-    fn pair_of(&self, x_t: &Images, x0: Images, t: f64) -> Pair<Images> {
-        let (alpha, sigma) = (self.path.alpha(t), self.path.sigma(t));
-        let eps = Images::lincomb(&[((1.0 / sigma).into(), x_t), ((-alpha / sigma).into(), &x0)]);
-        Pair { x0, eps }
-    }
-
     /// The share of the second output in x̂_0; the other is what eps says (§9: the mean, unless one is asked for).
     fn share(&self) -> f64 {
         match self.blend {
@@ -74,10 +68,10 @@ impl PathNet<'_> {
 impl Denoise<Images> for PathNet<'_> {
     fn denoise(&self, x_t: &Images, t: f64) -> Result<Pair<Images>> {
         let Some(baseline) = self.net.baseline() else {
-            let heads = self.net.predict(x_t, t, None)?;
+            let heads = self.net.predict(x_t, t)?;
             let process = self.net.process();
             let x0 = self.blend.estimate(&process, x_t, &heads.phi, &heads.eps, t, None).x0;
-            return Ok(self.pair_of(x_t, x0, t));
+            return Ok(self.path.pair_of_x0(x_t, x0, t));
         };
         let said = ask(self.net, &baseline, x_t, t);
         let pair = self.path.pair(x_t, &said.target, &t.into());
@@ -86,7 +80,7 @@ impl Denoise<Images> for PathNet<'_> {
         let limited = |x: Images| self.clip.map_or_else(|| x.clone(), |c| x.clamp(-c, c));
         let (share, other) = (self.share(), limited(pair.x0));
         let mean = Images::lincomb(&[(share.into(), &limited(x0)), ((1.0 - share).into(), &other)]);
-        Ok(self.pair_of(x_t, mean, t))
+        Ok(self.path.pair_of_x0(x_t, mean, t))
     }
 }
 

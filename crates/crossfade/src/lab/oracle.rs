@@ -162,7 +162,7 @@ impl Sums {
 }
 
 impl Predict<Points> for Oracle {
-    fn predict(&self, x_t: &Points, t: f64, _condition: Option<&Points>) -> Result<Heads<Points>> {
+    fn predict(&self, x_t: &Points, t: f64) -> Result<Heads<Points>> {
         let (dim, parts) = (x_t.dim, self.process.attenuation.parts());
         let nodes = self.at(t);
         let rows: Vec<Vec<f64>> = x_t.data.par_chunks_exact(dim).map(|x| self.point(&nodes, x, t)).collect();
@@ -187,7 +187,7 @@ mod tests {
         for &attenuation in Attenuation::ALL {
             let process = Process { attenuation, ..Process::default() };
             let heads =
-                Oracle::new(mixture.clone(), process).predict(&Points { dim: 1, data: vec![0.4] }, 1e-6, None).unwrap();
+                Oracle::new(mixture.clone(), process).predict(&Points { dim: 1, data: vec![0.4] }, 1e-6).unwrap();
             let phi: Vec<f64> = heads.phi.iter().map(|part| part.data[0]).collect();
             // x_0 + H_1(phi) = 0.
             let x0 = -attenuation.H(&phi, &1.0.into());
@@ -210,7 +210,7 @@ mod tests {
                 let phi = process.phi(&x0, &z);
                 for t in [0.05, 0.5, 1.0] {
                     let x_t = process.x_t(&x0, &phi, &eps, &t.into());
-                    let heads = Oracle::new(mixture.clone(), process).predict(&x_t, t, None).unwrap();
+                    let heads = Oracle::new(mixture.clone(), process).predict(&x_t, t).unwrap();
                     let pairs = phi.iter().zip(&heads.phi).chain([(&eps, &heads.eps)]);
                     for (truth, guess) in pairs {
                         let error = truth.minus(guess);

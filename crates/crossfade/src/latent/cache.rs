@@ -67,11 +67,6 @@ impl LatentCache {
         let [c, h, w] = self.row;
         Ok(Posterior::new(from_vec(values, [images.len(), c, h, w], device)))
     }
-
-    /// Shape of a latent.
-    pub fn latent_shape(&self) -> [usize; 3] {
-        [self.row[0] / 2, self.row[1], self.row[2]]
-    }
 }
 
 fn encode(

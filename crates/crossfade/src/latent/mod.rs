@@ -186,19 +186,3 @@ pub fn image_size(config: &RunConfig, latent: Option<&Latent>) -> (usize, usize)
 fn load(config: &AutoencoderConfig, tensors: &TensorMap, device: &Device) -> Result<Autoencoder> {
     apply(config.init(0, &device.clone().without_autodiff()), &|name| tensors.get(name).cloned())
 }
-
-/// Pixels in \[0, 1\] from images in \[−1, 1\] (§3.2).
-///
-/// # Shapes
-/// `[B, C, H, W]` to the same.
-pub fn unit_pixels(x: Tensor<4>) -> Tensor<4> {
-    ((x + 1.0) * 0.5).clamp(0.0, 1.0)
-}
-
-/// mask·known + (1 − mask)·predicted, where the mask is 1 at known pixels (§3.2).
-///
-/// # Shapes
-/// Images `[B, C, H, W]`, `mask` `[B, 1, H, W]`.
-pub fn paste(predicted: Tensor<4>, known: Tensor<4>, mask: Tensor<4>) -> Tensor<4> {
-    known * mask.clone() + predicted * (-mask + 1.0)
-}

@@ -1,13 +1,9 @@
 //! The training objective (Eq. 11): errors of both heads at x_t, weighted over time.
 mod autoencoder;
-mod balanced;
 mod baseline;
-mod injected;
 mod objective;
 
 pub use autoencoder::{AutoencoderLoss, DiscriminatorStep, GeneratorStep, GeneratorTerms, hinge};
-pub use balanced::balanced_cross_entropy;
-pub use injected::injected_gradient;
 pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduction, Supervise};
 
 use crate::engine::{Images, Tensor, column};
@@ -168,11 +164,7 @@ fn auxiliary(
     let t = Coef::Each(batch.t.clone());
     let estimate = match aux.estimate {
         AuxEstimate::Phi => process.H(&phi, 1.0).scale(-1.0),
-        AuxEstimate::Heads => {
-            let fade = process.attenuation.H(&phi, &t);
-            let sigma = t.map(|t| -process.noise.sigma(t));
-            Images::lincomb(&[(1.0.into(), &batch.x_t), ((-1.0).into(), &fade), (sigma, &Images(heads.eps))])
-        }
+        AuxEstimate::Heads => process.x0_estimates(&batch.x_t, &phi, &Images(heads.eps), &t).1,
     };
     let l1 = aux.l1.map(|how| reduce((estimate.0.clone() - batch.x0.0.clone()).abs(), how));
     let seen = perceptual.map(|distance| distance(estimate.0, batch.x0.0.clone()));

@@ -6,7 +6,7 @@ use crossfade_math::{AttenuationFn, Coef, Field, Precond, Process, Scaling, Scal
 use super::dropout::DropoutKey;
 use super::unet::{RawHeads, UNet};
 use crate::engine::{Images, column, vector};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sample::{self, Predict};
 
 /// phi_hat and eps_hat.
@@ -110,10 +110,7 @@ fn split(x: Tensor<4>, channels: usize) -> Vec<Tensor<4>> {
 }
 
 impl Predict<Images> for Denoiser {
-    fn predict(&self, x_t: &Images, t: f64, condition: Option<&Images>) -> Result<sample::Heads<Images>> {
-        if condition.is_some() {
-            return Err(Error::request("this network is unconditional; sample it without a condition"));
-        }
+    fn predict(&self, x_t: &Images, t: f64) -> Result<sample::Heads<Images>> {
         let heads = self.heads(x_t.0.clone(), &[t], None);
         let phi = split(heads.phi, x_t.0.dims()[1]).into_iter().map(Images).collect();
         Ok(sample::Heads { phi, eps: Images(heads.eps) })
@@ -160,9 +157,9 @@ mod tests {
         for &attenuation in Attenuation::ALL {
             let net = denoiser(Decoders::One, attenuation);
             let x_t = Images(noise([2, 3, 16, 16]));
-            let heads = net.predict(&x_t, 0.4, None).unwrap();
+            let heads = net.predict(&x_t, 0.4).unwrap();
             assert_eq!(heads.phi.len(), attenuation.parts());
-            let (from_phi, native) = net.process.x0_estimates(&x_t, &heads.phi, &heads.eps, 0.4);
+            let (from_phi, native) = net.process.x0_estimates(&x_t, &heads.phi, &heads.eps, &0.4.into());
             let pairs = to_host(from_phi.0).into_iter().zip(to_host(native.0));
             pairs.for_each(|(a, b)| assert!((a - b).abs() < 1e-4, "{attenuation:?}: {a} {b}"));
         }
@@ -179,12 +176,5 @@ mod tests {
             let pairs = alone.iter().zip(to_host(same.eps).split_off(alone.len()));
             pairs.for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{a} {b}"));
         }
-    }
-
-    #[test]
-    fn a_condition_is_refused() {
-        let x_t = Images(noise([1, 3, 16, 16]));
-        let net = denoiser(Decoders::Two, Attenuation::Constant);
-        assert!(net.predict(&x_t, 0.5, Some(&x_t)).unwrap_err().to_string().contains("unconditional"));
     }
 }

@@ -145,7 +145,7 @@ struct Silent {
 }
 
 impl Predict<f64> for Silent {
-    fn predict(&self, _: &f64, _: f64, _: Option<&f64>) -> Result<Heads<f64>> {
+    fn predict(&self, _: &f64, _: f64) -> Result<Heads<f64>> {
         Ok(Heads { phi: vec![0.0; self.parts], eps: 0.0 })
     }
 }

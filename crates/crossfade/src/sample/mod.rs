@@ -35,7 +35,7 @@ pub struct Heads<F> {
 /// All that a sampler may know of a network.
 pub trait Predict<F> {
     /// phi_hat and eps_hat at (x_t, t); t is in (0, 1].
-    fn predict(&self, x_t: &F, t: f64, condition: Option<&F>) -> Result<Heads<F>>;
+    fn predict(&self, x_t: &F, t: f64) -> Result<Heads<F>>;
 }
 
 /// What is solved: a network's view of a process.
@@ -48,22 +48,20 @@ pub struct Problem<'a, F> {
     pub blend: Blend,
     /// Limits x̂_0 to ±clip at every step.
     pub clip: Option<f64>,
-    /// Handed to the network at every evaluation.
-    pub condition: Option<&'a F>,
     /// Evaluations so far.
     evaluations: Cell<usize>,
 }
 
 impl<'a, F: Field> Problem<'a, F> {
-    /// A problem without condition, clipping or blending.
+    /// A problem without clipping or blending.
     pub fn new(net: &'a dyn Predict<F>, process: Process) -> Self {
-        Self { net, process, blend: Blend::Heads, clip: None, condition: None, evaluations: Cell::new(0) }
+        Self { net, process, blend: Blend::Heads, clip: None, evaluations: Cell::new(0) }
     }
 
     /// Evaluates the network once at (x_t, t).
     fn estimate(&self, x_t: &F, t: f64) -> Result<Estimate<F>> {
         self.evaluations.set(self.evaluations.get() + 1);
-        let heads = self.net.predict(x_t, t, self.condition)?;
+        let heads = self.net.predict(x_t, t)?;
         Ok(self.blend.estimate(&self.process, x_t, &heads.phi, &heads.eps, t, self.clip))
     }
 
@@ -144,20 +142,6 @@ impl Sampler {
         let x0 = problem.solve(self, times, x, hooks).ok_or_else(|| Error::Request(unfit()))??;
         Ok(Sampled { x0, nfe: problem.evaluations().get() })
     }
-}
-
-/// DDIM with any η in [0, 1]; the registered samplers cover 0, ½ and (as Alg. 2) 1.
-pub fn ddim_eta<F: Field>(
-    problem: &Problem<F>,
-    times: &[f64],
-    x: F,
-    hooks: &mut Hooks<F>,
-    eta: f64,
-) -> Result<Sampled<F>> {
-    check_times(times)?;
-    problem.evaluations.set(0);
-    let x0 = ddim::ddim(problem, times, x, hooks, eta)?;
-    Ok(Sampled { x0, nfe: problem.evaluations.get() })
 }
 
 fn check_times(times: &[f64]) -> Result<()> {

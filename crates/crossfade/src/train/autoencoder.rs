@@ -1,14 +1,13 @@
 //! Training an autoencoder against a discriminator (§5).
 use super::events::Events;
 use super::log::Log;
+use super::optimiser::{Gradients, Optimiser, adamw};
 use super::start::start;
-use super::state::Gradients;
-use super::trained::Trained;
 use super::{RunDir, Summary};
 use crate::checkpoint;
 use crate::config::AutoencoderRun;
-use crate::data::loader::{Batch, Loader, LoaderConfig, append_planes};
-use crate::data::{Dataset, Image, write_atomic};
+use crate::data::loader::{Batch, Loader, append_planes};
+use crate::data::{Dataset, Image};
 use crate::engine::{Device, Tensor, from_vec, recording};
 use crate::error::{Error, Result};
 use crate::generate::to_images;
@@ -19,7 +18,6 @@ use crate::nn::{Autoencoder, PatchGan};
 use crate::rng::{Purpose, Stream};
 use crate::tensorfile::save_tensors;
 use burn::optim::GradientsParams;
-use crossfade_kernels::AdamW;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,36 +55,36 @@ pub enum Event<'a> {
 /// Both networks and how far they are.
 struct State {
     step: u64,
-    net: Trained<Autoencoder>,
-    disc: Trained<PatchGan>,
+    net: Autoencoder,
+    of_net: Optimiser,
+    disc: PatchGan,
+    of_disc: Optimiser,
 }
 
 impl State {
     fn new(config: &AutoencoderRun, device: &Device) -> Self {
         let (device, loss) = (recording(device, config.train.recompute), &config.loss);
         let (channels, seed) = (config.autoencoder.channels, config.seed);
-        Self {
-            step: 0,
-            net: Trained::new(config.autoencoder.init(seed, &device)),
-            disc: Trained::new(PatchGan::new(channels, loss.disc_width, loss.disc_depth, seed, &device)),
-        }
+        let net = config.autoencoder.init(seed, &device);
+        let disc = PatchGan::new(channels, loss.disc_width, loss.disc_depth, seed, &device);
+        let (of_net, of_disc) = (Optimiser::new(&net, |_| true), Optimiser::new(&disc, |_| true));
+        Self { step: 0, net, of_net, disc, of_disc }
     }
 
     fn resume(path: &Path, config: &AutoencoderRun, device: &Device) -> Result<Self> {
         let checkpoint = AutoencoderCheckpoint::open(path)?;
         checkpoint.config.must_resume_as(config)?;
-        let (mut tensors, state) = (checkpoint.read()?, Self::new(config, device));
+        let (mut tensors, mut state) = (checkpoint.read()?, Self::new(config, device));
         let named = |e: Error| Error::file(path, e.to_string());
-        Ok(Self {
-            step: checkpoint.step,
-            net: state.net.restore(&mut tensors, "").map_err(named)?,
-            disc: state.disc.restore(&mut tensors, DISCRIMINATOR).map_err(named)?,
-        })
+        state.step = checkpoint.step;
+        state.net = state.of_net.restore(state.net, &mut tensors, "").map_err(named)?;
+        state.disc = state.of_disc.restore(state.disc, &mut tensors, DISCRIMINATOR).map_err(named)?;
+        Ok(state)
     }
 
     fn save(&self, config: &AutoencoderRun, dir: &RunDir) -> Result<PathBuf> {
         let path = dir.checkpoints().join(checkpoint::file_name(self.step));
-        let tensors = [self.net.tensors(""), self.disc.tensors(DISCRIMINATOR)].concat();
+        let tensors = [self.of_net.tensors(&self.net, ""), self.of_disc.tensors(&self.disc, DISCRIMINATOR)].concat();
         save_tensors(&path, &tensors, &checkpoint::autoencoder_metadata(config, self.step)?)?;
         checkpoint::prune(&dir.checkpoints(), config.train.keep)?;
         Ok(path)
@@ -104,11 +102,11 @@ impl State {
         let plays = at >= loss.disc_start;
         let noise = posterior_noise(&batch, config, device);
         let x: Tensor<4> = from_vec(batch.pixels, batch.shape, device);
-        let disc = plays.then_some(&self.disc.net);
-        let generator = loss.generator_step(&self.net.net, disc, x.clone(), noise, perceptual);
+        let disc = plays.then_some(&self.disc);
+        let generator = loss.generator_step(&self.net, disc, x.clone(), noise, perceptual);
         let terms = generator.terms;
-        let grads = Gradients::new(GradientsParams::from_grads(generator.gradients, &self.net.net), &self.net.net);
-        let judged = plays.then(|| loss.discriminator_step(&self.disc.net, x, generator.x_hat));
+        let grads = Gradients::new(GradientsParams::from_grads(generator.gradients, &self.net), &self.net);
+        let judged = plays.then(|| loss.discriminator_step(&self.disc, x, generator.x_hat));
         let disc_loss = judged.as_ref().map(|judged| judged.loss);
         let finite = terms.total.is_finite() && disc_loss.is_none_or(f64::is_finite) && grads.norm().is_finite();
         if !finite {
@@ -116,32 +114,20 @@ impl State {
             return Err(diverged(at, &terms, disc_loss, samples));
         }
         let ema = config.optim.ema_schedule().action(at);
-        self.net.update(&grads, hyper(config, at, at + 1, grads.norm()), ema);
+        let lr = config.optim.lr_schedule(config.train.steps).at(at);
+        let hyper = adamw(&config.optim, lr, at + 1, grads.norm());
+        self.net = self.of_net.update(self.net.clone(), &grads, hyper, ema);
         if let Some(judged) = judged {
-            let net = &self.disc.net;
+            let net = &self.disc;
             let grads = Gradients::new(GradientsParams::from_grads(judged.gradients, net), net);
             // The moments of AdamW begin where the discriminator does.
             let steps = at - loss.disc_start + 1;
-            self.disc.update(&grads, hyper(config, at, steps, grads.norm()), ema);
-            let seen = generator.seen.into_iter().chain(judged.seen);
-            self.disc.net = seen.fold(self.disc.net.clone(), |net, seen| net.observe(&seen));
+            let hyper = adamw(&config.optim, lr, steps, grads.norm());
+            let disc = self.of_disc.update(self.disc.clone(), &grads, hyper, ema);
+            self.disc = generator.seen.into_iter().chain(judged.seen).fold(disc, |net, seen| net.observe(&seen));
         }
         self.step += 1;
         Ok((terms, disc_loss))
-    }
-}
-
-/// AdamW in step `at` of the run, which is the `count`-th of these weights.
-fn hyper(config: &AutoencoderRun, at: u64, count: u64, norm: f64) -> AdamW {
-    let optim = &config.optim;
-    AdamW {
-        lr: optim.lr_schedule(config.train.steps).at(at),
-        beta1: optim.beta1,
-        beta2: optim.beta2,
-        adam_eps: optim.adam_eps,
-        weight_decay: optim.weight_decay,
-        step: count,
-        grad_scale: optim.clip().map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0)),
     }
 }
 
@@ -179,14 +165,7 @@ pub fn train_autoencoder(
     let (mut state, passed_over) = start(dir, &config.to_toml()?, resume, fresh, resumed)?;
     let (plan, net) = (&config.train, &config.autoencoder);
     let set: Arc<dyn Dataset> = Arc::from(config.data.open(net.resolution, net.channels)?);
-    let loading = LoaderConfig {
-        batch: plan.batch,
-        seed: config.seed,
-        flip: plan.flip,
-        threads: plan.loader_threads,
-        cache: true,
-    };
-    let mut loader = Loader::start(Arc::clone(&set), loading, state.step * plan.batch as u64)?;
+    let mut loader = Loader::start(Arc::clone(&set), plan.loading(config.seed), state.step * plan.batch as u64)?;
     let mut log = Log::open(&dir.log(), state.step)?;
     let mut events = plan.tensorboard.then(|| Events::new(&dir.events(), state.step));
     let mut saved = None;
@@ -251,7 +230,7 @@ fn sheet(
     dir: &RunDir,
     device: &Device,
 ) -> Result<(Image, Vec<u8>)> {
-    let net = state.net.averaged(config.autoencoder.init(0, &device.clone().without_autodiff()))?;
+    let net = state.of_net.averaged(config.autoencoder.init(0, &device.clone().without_autodiff()))?;
     let latent = Latent::new(config.autoencoder.clone(), net, 1.0, device);
     let originals = (0..set.len().min(8)).map(|i| set.get(i)).collect::<Result<Vec<_>>>()?;
     let mut planes = vec![];
@@ -259,10 +238,7 @@ fn sheet(
     let (c, side) = (config.autoencoder.channels, config.autoencoder.resolution);
     let x = from_vec(planes, [originals.len(), c, side, side], device);
     let back = to_images(latent.decode(latent.encode_mode(x)));
-    let folder = dir.samples();
-    std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
     let sheet = pairs(&originals, &back);
-    let png = sheet.encode_png(&[])?;
-    write_atomic(folder.join(format!("step-{:08}.png", state.step)), &png)?;
+    let png = dir.save_sheet(state.step, &sheet)?;
     Ok((sheet, png))
 }

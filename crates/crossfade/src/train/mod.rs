@@ -4,19 +4,20 @@ mod batch;
 mod events;
 mod learner;
 mod log;
+mod optimiser;
 mod sheet;
 mod start;
 mod state;
-mod trained;
 
 pub use autoencoder::{AutoencoderReport, Event, train_autoencoder};
 pub use batch::{Prepared, prepare};
 pub use learner::Learner;
-pub use state::{Gradients, TrainState};
+pub use optimiser::Gradients;
+pub use state::TrainState;
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
-use crate::data::loader::{Loader, LoaderConfig};
+use crate::data::loader::Loader;
 use crate::data::{Dataset, Image, write_atomic};
 use crate::engine::{Device, from_vec, recording};
 use crate::error::{Error, Result};
@@ -73,6 +74,14 @@ impl RunDir {
     /// Sample grids.
     pub fn samples(&self) -> PathBuf {
         self.0.join("samples")
+    }
+    /// Writes the grid of a step; also gives its PNG.
+    fn save_sheet(&self, step: u64, sheet: &Image) -> Result<Vec<u8>> {
+        let folder = self.samples();
+        std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+        let png = sheet.encode_png(&[])?;
+        write_atomic(folder.join(format!("step-{step:08}.png")), &png)?;
+        Ok(png)
     }
     /// One JSON line a logged step.
     pub fn log(&self) -> PathBuf {
@@ -138,13 +147,7 @@ fn fit<N: Learner + Sheet>(
     let (mut state, passed_over) = start::<N>(config, dir, device, resume)?;
     let (plan, per_step) = (&config.train, (config.train.batch * config.train.accumulate) as u64);
     let dataset: Arc<dyn Dataset> = Arc::from(images(config, state.latent.as_ref())?);
-    let loading = LoaderConfig {
-        batch: plan.batch,
-        seed: config.seed,
-        flip: plan.flip,
-        threads: plan.loader_threads,
-        cache: true,
-    };
+    let loading = plan.loading(config.seed);
     if state.step == 0
         && let Some(latent) = &mut state.latent
         && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
@@ -284,10 +287,7 @@ fn sample_sheet<N: Learner + Sheet>(
 ) -> Result<(Image, Vec<u8>)> {
     let net = state.averaged(config, device)?;
     let sheet = N::sheet(net, config, state.latent.as_ref(), set, device)?;
-    let folder = dir.samples();
-    std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-    let png = sheet.encode_png(&[])?;
-    write_atomic(folder.join(format!("step-{:08}.png", state.step)), &png)?;
+    let png = dir.save_sheet(state.step, &sheet)?;
     Ok((sheet, png))
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::formula::Rule;
 use crate::npy;
+use crate::shared::shared;
 
 /// One folder of the golden set.
 pub struct Case {
@@ -18,12 +19,9 @@ pub struct Case {
 
 /// All cases by name; none, with a message, if there is no golden set.
 pub fn cases() -> Vec<Case> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden/public");
-    let root = PathBuf::from(std::env::var("CROSSFADE_GOLDEN").unwrap_or_else(|_| beside.to_owned()));
-    let Ok(entries) = std::fs::read_dir(&root) else {
-        eprintln!("skipped: no golden set at {}; set CROSSFADE_GOLDEN to its folder", root.display());
-        return Vec::new();
-    };
+    let named = std::env::var_os("CROSSFADE_GOLDEN").map(PathBuf::from);
+    let Some(root) = named.or_else(|| shared("golden/public")) else { return Vec::new() };
+    let entries = std::fs::read_dir(&root).unwrap_or_else(|e| panic!("{}: {e}", root.display()));
     let mut dirs: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).filter(|p| p.join("case.json").exists()).collect();
     dirs.sort();
     dirs.into_iter().map(Case::read).collect()

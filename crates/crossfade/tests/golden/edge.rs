@@ -1,8 +1,6 @@
 //! DiffusionEdge: its training loss, its sampler and its balanced cross-entropy.
-use crossfade::engine::{Device, Images, from_host, to_host};
-use crossfade::loss::{
-    AuxEstimate, AuxWeight, Auxiliary, Noised, Objective, Pairing, Reduction, balanced_cross_entropy,
-};
+use crossfade::engine::{Device, Images, Tensor, from_host, to_host};
+use crossfade::loss::{AuxEstimate, AuxWeight, Auxiliary, Noised, Objective, Pairing, Reduction};
 use crossfade::math::{Blend, Grid, GridKind, LossNorm, Weighting};
 use crossfade::nn::condition::Mode;
 use crossfade::sample::{Hooks, Problem, Sampler};
@@ -104,4 +102,37 @@ pub fn cross_entropy(case: &Case) -> Vec<String> {
     let name = format!("{}{}", case.salt, case.json["inputs"]["label"]["name"].as_str().unwrap());
     let label = from_host(&values(&name, shape.iter().product(), label), shape, &device);
     compare::output(case, "loss", &to_host(balanced_cross_entropy(pred, label)), false)
+}
+
+/// Labels up to this, but not zero, are too uncertain to count.
+const UNCERTAIN: f32 = 0.3;
+/// Weight of what is no edge beside that of edges.
+const NEGATIVE: f32 = 1.1;
+
+/// −w·(y ln p + (1 − y) ln(1 − p)), its mean over every sample (§6, item 6).
+///
+/// Of n₁ labels that are 1 and n₀ that are 0 in the whole batch, edges weigh n₀/(n₀ + n₁) and others 1.1·n₁/(n₀ + n₁);
+/// labels in (0, 0.3] weigh nothing, all others their own value.
+///
+/// # Shapes
+/// `prediction` in [0, 1] and `label` `[B, C, H, W]` to `[B, 1]`.
+fn balanced_cross_entropy(prediction: Tensor<4>, label: Tensor<4>) -> Tensor<2> {
+    let shape = label.dims();
+    let device = prediction.device().without_autodiff();
+    let y = to_host(label);
+    let count = |value: f32| y.iter().filter(|&&y| y == value).count() as f32;
+    let (edges, others) = (count(1.0), count(0.0));
+    let all = (edges + others).max(1.0);
+    let weight = |y: &f32| match *y {
+        1.0 => others / all,
+        0.0 => NEGATIVE * edges / all,
+        y if y > 0.0 && y <= UNCERTAIN => 0.0,
+        y => y,
+    };
+    let weights: Tensor<4> = from_host(&y.iter().map(weight).collect::<Vec<_>>(), shape, &device);
+    let y: Tensor<4> = from_host(&y, shape, &device);
+    // Logarithms end at −100, as in PyTorch.
+    let log = |p: Tensor<4>| p.log().clamp_min(-100.0);
+    let likelihood = y.clone() * log(prediction.clone()) + (y.neg() + 1.0) * log(prediction.neg() + 1.0);
+    (weights * likelihood.neg()).flatten::<2>(1, 3).mean_dim(1)
 }

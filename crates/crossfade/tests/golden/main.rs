@@ -23,6 +23,8 @@ mod optimizer;
 mod parameter_lists;
 mod sampling;
 mod sampling_pipeline;
+#[path = "../common/shared.rs"]
+mod shared;
 mod sliding_window;
 mod statistics;
 mod swin_forward;
@@ -75,7 +77,11 @@ kinds! {
 
 fn run(name: &str) {
     let kind = KINDS.iter().find(|kind| kind.name == name).expect("a registered kind");
-    let cases: Vec<Case> = cases().into_iter().filter(|case| case.kind == name).collect();
+    let all = cases();
+    // The set beside the project has every kind; one that is named may have fewer.
+    let whole = all.is_empty() || std::env::var_os("CROSSFADE_GOLDEN").is_some();
+    let cases: Vec<Case> = all.into_iter().filter(|case| case.kind == name).collect();
+    assert!(whole || !cases.is_empty(), "no case of the kind {name}");
     let failures: Vec<String> = cases
         .iter()
         .flat_map(|case| (kind.check)(case).into_iter().map(|failure| format!("{}: {failure}", case.name)))

@@ -1,6 +1,5 @@
 //! The whole way from noise to pixels in latent space, with a stand-in decoder.
 use crossfade::engine::{Device, Images, Tensor, from_host, to_host};
-use crossfade::latent::{paste, unit_pixels};
 use crossfade::math::{Grid, GridKind};
 use crossfade::nn::layers::double;
 use crossfade::sample::{Hooks, Problem, Sampler};
@@ -37,4 +36,14 @@ pub fn check(case: &Case) -> Vec<String> {
     let pasted = paste(predicted.clone(), unit_pixels(known), mask);
     let compare = |name: &str, x| compare::output_within(case, name, &to_host(x), false, ROUNDING);
     [compare("without_mask", predicted), compare("with_mask", pasted)].concat()
+}
+
+/// Pixels in [0, 1] from images in [−1, 1] (§3.2).
+fn unit_pixels(x: Tensor<4>) -> Tensor<4> {
+    ((x + 1.0) * 0.5).clamp(0.0, 1.0)
+}
+
+/// mask·known + (1 − mask)·predicted, where the mask is 1 at known pixels (§3.2).
+fn paste(predicted: Tensor<4>, known: Tensor<4>, mask: Tensor<4>) -> Tensor<4> {
+    known * mask.clone() + predicted * (-mask + 1.0)
 }

@@ -1,5 +1,8 @@
 //! Conditioned tasks: pairs from files, masks, windows, training and the use of what was trained.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
+#[path = "../common/shared.rs"]
+mod shared;
+
 mod pairs;
 mod pictures;
 mod training;
@@ -8,7 +11,8 @@ use crossfade::apply::{Application, Model, Options};
 use crossfade::data::{Image, Picture};
 use crossfade::task::masks::Mask;
 use crossfade::task::{Draw, TaskConfig};
-use std::path::{Path, PathBuf};
+use shared::shared;
+use std::path::Path;
 
 /// A picture in which every pixel is told from its neighbours.
 fn picture(width: usize, height: usize) -> Image {
@@ -17,15 +21,6 @@ fn picture(width: usize, height: usize) -> Image {
         pixels.extend((0..width).flat_map(|x| [(x * 5 % 256) as u8, (y * 7 % 256) as u8, ((x * y) % 251) as u8]));
     }
     Image::new(width, height, 3, pixels)
-}
-
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")).join(path);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: {} is absent", path.display());
-    None
 }
 
 fn save(image: &Image, path: &Path) {

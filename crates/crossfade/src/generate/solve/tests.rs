@@ -20,7 +20,7 @@ struct Stub {
 }
 
 impl Predict<Images> for Stub {
-    fn predict(&self, _: &Images, _: f64, _: Option<&Images>) -> Result<Heads<Images>> {
+    fn predict(&self, _: &Images, _: f64) -> Result<Heads<Images>> {
         unreachable!("baselines are asked for their outputs")
     }
 }

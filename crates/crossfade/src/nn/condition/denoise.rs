@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use super::cond_unet::{CondUNet, Features};
 use super::mode::Mode;
 use crate::engine::{Images, vector};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::nn::denoiser::{Denoiser, Heads};
 use crate::nn::unet::RawHeads;
 use crate::sample::{self, Predict};
@@ -45,20 +45,9 @@ pub struct Given<'a> {
 }
 
 impl Predict<Images> for Given<'_> {
-    fn predict(&self, x_t: &Images, t: f64, condition: Option<&Images>) -> Result<sample::Heads<Images>> {
-        if condition.is_some() {
-            return Err(Error::request("the condition is encoded already; sample without another"));
-        }
+    fn predict(&self, x_t: &Images, t: f64) -> Result<sample::Heads<Images>> {
         let heads = self.net.heads_given(x_t.0.clone(), &[t], &self.features);
         let parts = heads.phi.dims()[1] / x_t.0.dims()[1];
         Ok(sample::Heads { phi: Images::split(heads.phi, parts), eps: Images(heads.eps) })
-    }
-}
-
-impl Predict<Images> for Denoiser<CondUNet> {
-    fn predict(&self, x_t: &Images, t: f64, condition: Option<&Images>) -> Result<sample::Heads<Images>> {
-        let condition =
-            condition.ok_or_else(|| Error::request("this network needs a condition; sample it with one"))?;
-        self.given(condition.0.clone()).predict(x_t, t, None)
     }
 }

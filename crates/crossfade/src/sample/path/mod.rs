@@ -42,14 +42,10 @@ impl<'a, F: Field> PathProblem<'a, F> {
 
     /// Evaluates the network once at (x_t, t).
     fn pair(&self, x_t: &F, t: f64) -> Result<Pair<F>> {
-        use crossfade_math::path::PathFn;
         self.evaluations.set(self.evaluations.get() + 1);
         let pair = self.net.denoise(x_t, t)?;
         let Some(clip) = self.clip else { return Ok(pair) };
-        let (alpha, sigma) = (self.path.alpha(t), self.path.sigma(t));
-        let x0 = pair.x0.clamp(-clip, clip);
-        let eps = F::lincomb(&[((1.0 / sigma).into(), x_t), ((-alpha / sigma).into(), &x0)]);
-        Ok(Pair { x0, eps })
+        Ok(self.path.pair_of_x0(x_t, pair.x0.clamp(-clip, clip), t))
     }
 }
 

@@ -66,11 +66,6 @@ impl Inception {
         &self.hash
     }
 
-    /// Whether the file has the classifier, which the Inception Score needs.
-    pub fn has_classifier(&self) -> bool {
-        self.classifier.is_some()
-    }
-
     /// The features of up to [`GROUP`] pictures, each laid out by `fill`.
     ///
     /// # Shapes

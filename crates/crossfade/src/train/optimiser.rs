@@ -1,0 +1,170 @@
+//! AdamW and the moving average of a network's weights, with all that a resume needs of them.
+use crate::config::OptimConfig;
+use crate::engine::{Tensor, from_vec, to_host};
+use crate::error::{Error, Result};
+use crate::nn::weights::{apply, collect};
+use crate::tensorfile::{HostTensor, TensorMap};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use crossfade_kernels::{AdamW, adamw_step, all_finite, ema_update, sum_sq};
+use crossfade_math::EmaAction;
+use std::collections::BTreeMap;
+
+/// The state beside the weights, on the host. Parameters are in the order of registration.
+pub struct Optimiser {
+    names: Vec<(String, Vec<usize>)>,
+    /// Which of them follow their gradients.
+    trained: Vec<bool>,
+    ema: Vec<Vec<f32>>,
+    m: Vec<Vec<f32>>,
+    v: Vec<Vec<f32>>,
+}
+
+/// Gradients of all parameters, on the host, in the order of registration.
+pub struct Gradients(Vec<Vec<f32>>);
+
+impl Gradients {
+    /// Of `net` from a backward pass.
+    pub fn new<M: Module>(grads: GradientsParams, net: &M) -> Self {
+        struct Collect(GradientsParams, Vec<Vec<f32>>);
+        impl ModuleVisitor for Collect {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let size = param.lazy_shape().num_elements();
+                let grad = self.0.remove::<D>(param.id);
+                self.1.push(grad.map_or_else(|| vec![0.0; size], to_host));
+            }
+        }
+        let mut visitor = Collect(grads, vec![]);
+        net.visit(&mut visitor);
+        Self(visitor.1)
+    }
+
+    /// Adds another micro-batch's.
+    pub fn add(&mut self, other: &Self) {
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+        }
+    }
+
+    /// The joint L2 norm.
+    pub fn norm(&self) -> f64 {
+        self.0.iter().map(|g| sum_sq(g)).sum::<f64>().sqrt()
+    }
+}
+
+/// AdamW in the `count`-th step of some weights whose gradients have this norm.
+pub fn adamw(optim: &OptimConfig, lr: f64, count: u64, norm: f64) -> AdamW {
+    AdamW {
+        lr,
+        beta1: optim.beta1,
+        beta2: optim.beta2,
+        adam_eps: optim.adam_eps,
+        weight_decay: optim.weight_decay,
+        step: count,
+        // min(1, max/(norm + 1e-6)), PyTorch's rule.
+        grad_scale: optim.clip().map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0)),
+    }
+}
+
+impl Optimiser {
+    /// Before the first step of `net`; `is_trained` says which names follow their gradients.
+    pub fn new<M: Module>(net: &M, is_trained: impl Fn(&str) -> bool) -> Self {
+        let weights = collect(net);
+        let zeros = || weights.iter().map(|(_, _, w)| vec![0.0; w.len()]).collect();
+        Self {
+            m: zeros(),
+            v: zeros(),
+            trained: weights.iter().map(|(name, ..)| is_trained(name)).collect(),
+            names: weights.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect(),
+            ema: weights.into_iter().map(|(_, _, w)| w).collect(),
+        }
+    }
+
+    /// One step of AdamW and of the moving average (§2.5).
+    pub fn update<M: Module>(&mut self, net: M, grads: &Gradients, hyper: AdamW, action: EmaAction) -> M {
+        net.map(&mut Update { at: 0, grads, hyper, action, state: self })
+    }
+
+    /// All that a resume needs, as a checkpoint holds it; `prefix` comes before the names of the network.
+    pub fn tensors<M: Module>(&self, net: &M, prefix: &str) -> Vec<HostTensor> {
+        let named = |kind: &str, values: &[Vec<f32>]| -> Vec<HostTensor> {
+            let names = self.names.iter().zip(values);
+            names.map(|((name, shape), w)| (format!("{kind}.{prefix}{name}"), shape.clone(), w.clone())).collect()
+        };
+        let model = collect(net).into_iter();
+        let model = model.map(|(name, shape, w)| (format!("model.{prefix}{name}"), shape, w));
+        let state = [named("ema", &self.ema), named("adam_m", &self.m), named("adam_v", &self.v)];
+        model.chain(state.into_iter().flatten()).collect()
+    }
+
+    /// Takes on the state that `tensors` holds, and `net` its weights; an error names what is missing.
+    pub fn restore<M: Module>(&mut self, net: M, tensors: &mut TensorMap, prefix: &str) -> Result<M> {
+        let mut take = |kind: &str| -> Result<Vec<Vec<f32>>> {
+            let wanted = self.names.iter().map(|(name, shape)| {
+                let full = format!("{kind}.{prefix}{name}");
+                let found = tensors.remove(&full).filter(|(s, _)| s == shape).map(|(_, values)| values);
+                found.ok_or_else(|| Error::Run(format!("cannot be resumed: no fitting {full}")))
+            });
+            wanted.collect()
+        };
+        let model = take("model")?;
+        (self.ema, self.m, self.v) = (take("ema")?, take("adam_m")?, take("adam_v")?);
+        self.with_values(net, &model)
+    }
+
+    /// `net` with the averaged weights.
+    pub fn averaged<M: Module>(&self, net: M) -> Result<M> {
+        self.with_values(net, &self.ema)
+    }
+
+    /// Names of the parameters whose gradients are no numbers.
+    pub fn not_finite(&self, grads: &Gradients) -> Vec<String> {
+        let bad = self.names.iter().zip(&grads.0).filter(|(_, g)| !all_finite(g));
+        bad.map(|((name, _), _)| name.clone()).collect()
+    }
+
+    fn with_values<M: Module>(&self, net: M, values: &[Vec<f32>]) -> Result<M> {
+        let index: BTreeMap<&str, usize> = self.names.iter().enumerate().map(|(i, (n, _))| (n.as_str(), i)).collect();
+        apply(net, &|name| {
+            let i = *index.get(name)?;
+            Some((self.names[i].1.clone(), values[i].clone()))
+        })
+    }
+}
+
+/// Walks the parameters in order and replaces each.
+struct Update<'a> {
+    at: usize,
+    grads: &'a Gradients,
+    hyper: AdamW,
+    action: EmaAction,
+    state: &'a mut Optimiser,
+}
+
+impl ModuleMapper for Update<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (i, state) = (self.at, &mut *self.state);
+        self.at += 1;
+        let (id, tensor) = (param.id, param.val());
+        // Running statistics and frozen parts follow no gradient; averaged they are like all else (§2.5).
+        let follows = tensor.is_require_grad() && state.trained[i];
+        let (shape, device) = (tensor.dims(), tensor.device());
+        let mut values = to_host(tensor.inner());
+        if follows {
+            adamw_step(&mut values, &mut state.m[i], &mut state.v[i], &self.grads.0[i], &self.hyper);
+        }
+        match self.action {
+            EmaAction::Skip => {}
+            EmaAction::Copy => state.ema[i].copy_from_slice(&values),
+            EmaAction::Average(decay) => ema_update(&mut state.ema[i], &values, decay),
+        }
+        if !follows {
+            return param;
+        }
+        drop(param);
+        let tensor = from_vec(values, shape, &device);
+        let mut new = Param::from_tensor(tensor);
+        new.id = id;
+        new
+    }
+}
