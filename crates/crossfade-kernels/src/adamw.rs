@@ -66,7 +66,7 @@ impl Coefficients {
 /// One AdamW step over the parameters `param` with first and second moments `m` and `v`.
 ///
 /// # Shapes
-/// `param`, `m`, `v`, `grad` [n].
+/// `param`, `m`, `v`, `grad` \[n\].
 pub fn adamw_step(param: &mut [f32], m: &mut [f32], v: &mut [f32], grad: &[f32], h: &AdamW) {
     let n = param.len();
     assert!(m.len() == n && v.len() == n && grad.len() == n, "the optimiser's arrays differ in length");
@@ -87,7 +87,7 @@ pub fn adamw_step(param: &mut [f32], m: &mut [f32], v: &mut [f32], grad: &[f32],
 /// ema ← decay·ema + (1 − decay)·param; an exact copy when `decay` is 0.
 ///
 /// # Shapes
-/// `ema`, `param` [n].
+/// `ema`, `param` \[n\].
 pub fn ema_update(ema: &mut [f32], param: &[f32], decay: f64) {
     assert!(ema.len() == param.len(), "the average of {} weights over {}", ema.len(), param.len());
     if decay == 0.0 {

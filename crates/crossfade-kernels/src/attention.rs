@@ -1,6 +1,6 @@
 //! Self-attention over image positions, softmax(qᵀk/√d)·v, a strip of positions at a time.
 //!
-//! Scores of all keys against [`TILE`] queries lie in work space, never the whole matrix. Lanes are neighbouring queries
+//! Scores of all keys against `TILE` queries lie in work space, never the whole matrix. Lanes are neighbouring queries
 //! (backward: neighbouring keys), so the softmax needs no sums across lanes and no image is transposed.
 use crate::lanes::{Kernel, Level, MAX_LANES, Simd};
 use crate::pool::Workspace;

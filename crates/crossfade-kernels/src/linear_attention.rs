@@ -1,7 +1,7 @@
 //! Attention at a cost linear in the positions: y = (v kᵀ/N)·q with q softmax over its channels and scaled by d^(−½), k
 //! softmax over the positions.
 //!
-//! Lanes are neighbouring positions, a strip of [`TILE`] at a time; only d x d numbers a head connect the strips.
+//! Lanes are neighbouring positions, a strip of `TILE` at a time; only d x d numbers a head connect the strips.
 use crate::lanes::{Kernel, Level, Simd, map, map2, update};
 use crate::pool::Workspace;
 use crate::product::{Matrix, TILE, product};

@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// The specification's form of the mean: e^{−2Bg}(2Bg x + 4Bg² v + x), e^{−2Bg}(−Bx − 2Bg v + v), g = 1/Γ.
+    /// The published form of the mean (§9): e^{−2Bg}(2Bg x + 4Bg² v + x), e^{−2Bg}(−Bx − 2Bg v + v), g = 1/Γ.
     #[test]
     fn the_transition_is_the_published_one() {
         let cld = Cld::default();

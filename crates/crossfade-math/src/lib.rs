@@ -14,7 +14,7 @@
 //! | t, t−Δt | `t`, `s` | a step goes from t down to s |
 //! | ũ, σ̃ | `u_tilde`, `sigma_tilde` | mean and deviation of q(x_s \| x_t, x_0) (Eq. 9) |
 //!
-//! "§" in comments refers to the sections of the method's specification, "Eq." and "Alg." to the paper.
+//! "§" in comments refers to the sections of `docs/METHOD.md`, "Eq." and "Alg." to the paper.
 #![allow(non_snake_case, reason = "the paper's letters: H_t, D_t, J0, F_phi")]
 
 mod attenuation;

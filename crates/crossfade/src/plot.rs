@@ -198,7 +198,11 @@ impl Chart {
         let mut mesh = chart.configure_mesh();
         mesh.x_desc(&self.x_label).y_desc(&self.y_label).label_style(("sans-serif", 14));
         mesh.x_label_formatter(&label).y_label_formatter(&label);
-        mesh.axis_desc_style(("sans-serif", 16)).light_line_style(BLACK.mix(0.06)).draw().map_err(|e| e.to_string())?;
+        mesh.axis_desc_style(("sans-serif", 16))
+            .light_line_style(BLACK.mix(0.06))
+            .max_light_lines(2)
+            .draw()
+            .map_err(|e| e.to_string())?;
         for (i, band) in bands.iter().enumerate() {
             let outline: Vec<_> =
                 band.low.iter().chain(band.high.iter().rev()).copied().filter(|p| self.drawable(p)).collect();

@@ -37,7 +37,7 @@ impl Axis {
         Self { starts, window, weights, totals }
     }
 
-    /// Starts at multiples of `stride`, the last moved back to fit; all weights 1 (SPEC §7).
+    /// Starts at multiples of `stride`, the last moved back to fit; all weights 1 (§7).
     fn reference(size: usize, window: usize, stride: usize, scale: usize) -> Self {
         let window = window.min(size);
         let count = (size - window).div_ceil(stride) + 1;

@@ -1,4 +1,4 @@
-//! Networks that only run forward, on pictures whose channels lie side by side ([row][column][channel]).
+//! Networks that only run forward, on pictures whose channels lie side by side ([row][column]\[channel\]).
 //!
 //! There the window of an output pixel is one run of floats for each row of the kernel, outputs of several layers can
 //! be written beside each other without a copy, and the zeros around a picture are part of it. Bias and ReLU are applied
@@ -151,7 +151,7 @@ impl Conv {
     /// Prepares weights for pictures of about `side` rows.
     ///
     /// # Shapes
-    /// `weight` [co, ci, kernel], `bias` [co]; co a multiple of [`GROUP`].
+    /// `weight` [co, ci, kernel], `bias` \[co\]; co a multiple of [`GROUP`].
     pub fn new(weight: &[f32], bias: &[f32], ci: usize, window: Window, side: usize) -> Self {
         Self::with(Level::best(), weight, bias, ci, window, side)
     }

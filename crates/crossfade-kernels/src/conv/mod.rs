@@ -195,7 +195,7 @@ impl Method {
 /// out = x ∗ weight + bias.
 ///
 /// # Shapes
-/// `x` [n, ci, h, w], `weight` [co, ci, kernel, kernel], `bias` [co], `out` [n, co, out_h, out_w].
+/// `x` [n, ci, h, w], `weight` [co, ci, kernel, kernel], `bias` \[co\], `out` [n, co, out_h, out_w].
 pub fn forward(x: &[f32], weight: &[f32], bias: Option<&[f32]>, shape: &ConvShape, out: &mut [f32]) {
     Method::choose(shape).forward(x, weight, bias, shape, out);
 }
@@ -211,7 +211,7 @@ pub fn backward_input(dy: &[f32], weight: &[f32], shape: &ConvShape, dx: &mut [f
 /// The gradients by weights and bias.
 ///
 /// # Shapes
-/// `x` [n, ci, h, w], `dy` [n, co, out_h, out_w], `dw` [co, ci, kernel, kernel], `db` [co].
+/// `x` [n, ci, h, w], `dy` [n, co, out_h, out_w], `dw` [co, ci, kernel, kernel], `db` \[co\].
 pub fn backward_weight(x: &[f32], dy: &[f32], shape: &ConvShape, dw: &mut [f32], db: Option<&mut [f32]>) {
     Method::choose(shape).backward_weight(x, dy, shape, dw, db);
 }
@@ -251,7 +251,7 @@ impl Prepared {
     /// The same bits as [`forward`] for `n` pictures.
     ///
     /// # Shapes
-    /// `x` [n, ci, h, w], `bias` [co], `out` [n, co, out_h, out_w].
+    /// `x` [n, ci, h, w], `bias` \[co\], `out` [n, co, out_h, out_w].
     pub fn forward(&self, x: &[f32], bias: Option<&[f32]>, n: usize, out: &mut [f32]) {
         let shape = ConvShape { n, ..self.shape };
         check_forward(x, bias, &shape, out);

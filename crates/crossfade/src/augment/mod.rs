@@ -157,7 +157,7 @@ pub enum Margin {
 /// nothing; any other p flips half of the images horizontally.
 ///
 /// # Shapes
-/// `images` [N, C, H, W] flat, `shape` its four sizes, `draws` [N] -> labels [N] of 9.
+/// `images` [N, C, H, W] flat, `shape` its four sizes, `draws` \[N\] -> labels \[N\] of 9.
 pub fn augment(images: &mut [f32], shape: [usize; 4], draws: &[Draws], p: f64, margin: Margin) -> Vec<[f32; LABELS]> {
     let [n, c, h, w] = shape;
     assert!(n * c * h * w == images.len() && !images.is_empty(), "{} values are not {shape:?}", images.len());

@@ -1,6 +1,6 @@
 //! The unconditional network, bottom up: layers, block, U-Net, and the preconditioned [`Denoiser`].
 //!
-//! Parameter names and layouts are those of the reference state dicts (specification, appendix B), so that weights travel
+//! Parameter names and layouts are those of the reference state dicts (§4.7, appendix B), so that weights travel
 //! between the two without renaming or transposition.
 pub mod attention;
 pub mod autoencoder;

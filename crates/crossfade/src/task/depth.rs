@@ -1,4 +1,4 @@
-//! Depth (SPEC §6.7): 16-bit maps in millimetres, up to 10 metres.
+//! Depth (§6.7): 16-bit maps in millimetres, up to 10 metres.
 use super::crop::{Rect, uniform};
 use super::{Draw, Pair, Planes, Task, needed, side_problems};
 use crate::data::{Filter, Image, PassOrder, Plane, resize};

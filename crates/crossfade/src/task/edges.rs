@@ -1,4 +1,4 @@
-//! Edges (SPEC §6.6): the mean of several annotators, where agreement counts as an edge.
+//! Edges (§6.6): the mean of several annotators, where agreement counts as an edge.
 use super::crop::{resized, uniform};
 use super::{Draw, Pair, Planes, Task, needed, side_problems};
 use crate::data::{Filter, Image, PassOrder, Plane, resize};

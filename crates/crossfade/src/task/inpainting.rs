@@ -1,4 +1,4 @@
-//! Inpainting (SPEC §6.3): the middle square of an image, with a hole where the condition says nothing.
+//! Inpainting (§6.3): the middle square of an image, with a hole where the condition says nothing.
 use super::masks::{Mask, random};
 use super::{Draw, Pair, Planes, Task, side_problems};
 use crate::data::{Filter, Image, PassOrder, Plane, resize};

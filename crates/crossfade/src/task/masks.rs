@@ -82,7 +82,7 @@ impl Mask {
     }
 }
 
-/// A hole of the reference's generator (SPEC §6.3): rectangles and brush strokes, neither nothing nor all.
+/// A hole of the reference's generator (§6.3): rectangles and brush strokes, neither nothing nor all.
 pub fn random(stream: &mut Stream, width: usize, height: usize) -> Mask {
     for _ in 0..1000 {
         let mut mask = Mask::whole(width, height);

@@ -1,4 +1,4 @@
-//! Saliency (SPEC §6.5): image and mask squeezed into a square.
+//! Saliency (§6.5): image and mask squeezed into a square.
 use super::{Draw, Fitting, Pair, Task, needed, side_problems, squeezed};
 use crate::data::{Image, Plane};
 use crate::error::Result;

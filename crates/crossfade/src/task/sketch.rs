@@ -1,4 +1,4 @@
-//! Sketch to photograph (SPEC §6.8): the photograph is the target, the sketch the condition.
+//! Sketch to photograph (§6.8): the photograph is the target, the sketch the condition.
 use super::{Draw, Fitting, Pair, Planes, Task, needed, side_problems, squeezed};
 use crate::data::{Image, Plane};
 use crate::error::Result;

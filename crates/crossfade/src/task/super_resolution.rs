@@ -1,4 +1,4 @@
-//! Super-resolution (SPEC §6.4): a random cut of a large image, and the same made small by Pillow's bicubic filter.
+//! Super-resolution (§6.4): a random cut of a large image, and the same made small by Pillow's bicubic filter.
 use super::{Draw, Pair, Planes, Task, crop, side_problems};
 use crate::data::{Filter, Image, PassOrder, Plane, resize};
 use crate::error::Result;

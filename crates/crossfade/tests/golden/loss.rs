@@ -150,8 +150,9 @@ pub fn check(case: &Case) -> Vec<String> {
     failures
 }
 
-/// The older release's "distillation" of decoded images (§2.4): a term whose value is 1. What is handed out as the gradient of every element of `estimate` is one and the same number,
-/// mean((1 − t)²)·mean|decoded − image|/2 over the number of elements. It is the gradient of nothing.
+/// The older release's "distillation" of decoded images (§2.4): a term whose value is 1. What is handed out as the gradient
+/// of every element of `estimate` is one and the same number, mean((1 − t)²)·mean|decoded − image|/2 over the number of
+/// elements. It is the gradient of nothing.
 ///
 /// # Shapes
 /// `estimate` `[B, C, H, W]` is x̂_0, `decoded` and `image` `[B, 3, f·H, f·W]` in [−1, 1], `t` one time a sample.

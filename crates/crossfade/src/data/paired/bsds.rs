@@ -1,4 +1,4 @@
-//! BSDS (SPEC §6.6): images with the boundaries that several people drew, averaged.
+//! BSDS (§6.6): images with the boundaries that several people drew, averaged.
 use std::path::{Path, PathBuf};
 
 use super::super::mat::{Value, read_mat};

@@ -1,4 +1,4 @@
-//! DUTS (SPEC §6.5): one directory of images and one of masks for each part.
+//! DUTS (§6.5): one directory of images and one of masks for each part.
 use std::path::{Path, PathBuf};
 
 use super::super::Split;

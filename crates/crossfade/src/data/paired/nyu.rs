@@ -1,4 +1,4 @@
-//! NYU Depth v2 in the layout of BTS (SPEC §6.7): scenes of `rgb_NNNNN.jpg` with `sync_depth_NNNNN.png`.
+//! NYU Depth v2 in the layout of BTS (§6.7): scenes of `rgb_NNNNN.jpg` with `sync_depth_NNNNN.png`.
 use std::path::{Path, PathBuf};
 
 use super::super::Split;

@@ -105,7 +105,7 @@ impl Inception {
     /// Scores of the classes without the bias, as the Inception Score takes them.
     ///
     /// # Shapes
-    /// `features` [2048] to [1008].
+    /// `features` \[2048\] to \[1008\].
     pub fn logits(&self, features: &[f32]) -> Result<Vec<f32>> {
         let weight = self.classifier.as_ref().ok_or_else(|| {
             Error::request(
