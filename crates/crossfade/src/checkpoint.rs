@@ -156,8 +156,7 @@ impl Checkpoint {
     pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
         if self.config.condition.is_some() {
             let (path, task) = (self.path.display(), &self.config.task);
-            let problem =
-                format!("{path} was trained for the task {}; use `crossfade {}`", task.task().name(), task.verb());
+            let problem = format!("{path} was trained for the task {}; use `crossfade {}`", task.name(), task.verb());
             return Err(Error::request(problem));
         }
         self.network(weights, device)

@@ -122,6 +122,8 @@ fn a_study_is_the_same_killed_shared_or_in_other_batches() {
         assert_eq!(merged.progress(), (12, 12));
         assert_same(&at("whole"), &at(whole));
     }
+    // A later merge of fewer shards does not show what only the others knew.
+    assert_eq!(merge(&[at("a")], &at("ab")).unwrap().progress(), (8, 12));
     let other = merge(&[at("a"), dir.path().to_path_buf()], &at("none")).unwrap_err();
     assert!(other.to_string().contains("study.json"), "{other}");
     check_report(&at("whole"));
@@ -378,6 +380,12 @@ held_out = ["data.seed=9", "data.len=4"]
     assert_eq!(compared.results.rows[1].entries[0].as_ref().unwrap().mean, Some(decibels));
     assert!(compared.likeness[0].images == 3 && compared.likeness[0].psnr < 100.0 && compared.denoising.is_empty());
     assert_eq!(compared.not_denoised.as_deref(), Some("a network with a condition"));
+    let larger = Plan::open(&path, &["set=[\"task.scale=4\"]"], None).unwrap();
+    go(&larger, &Options { only: Only::Train, ..options(dir.path().join("larger")) }, usize::MAX);
+    let checkpoints = ["out", "larger"].map(|name| dir.path().join(name).join("models/adm"));
+    let different = Request { checkpoints, out: dir.path().join("different"), ..request };
+    let error = compare(&different, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("task.scale is 2 and 4") && !different.out.exists(), "{error}");
     let unheld = Plan::open(&path, &["evaluate.held_out=[]"], None).unwrap_err();
     assert!(unheld.to_string().contains("trained on"), "{unheld}");
     let few = Plan::open(&path, &["sample.count=5"], None).unwrap();

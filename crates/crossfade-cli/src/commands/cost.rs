@@ -82,7 +82,7 @@ fn speed(args: &CostArgs, checkpoint: Option<&Checkpoint>, config: &RunConfig, c
     if let Some(network) = &config.condition {
         let sample = config.sample.clone();
         let maker = match checkpoint {
-            Some(checkpoint) => Maker::open(checkpoint, config.task.task().name(), Weights::Ema, sample, 0, device)?,
+            Some(checkpoint) => Maker::open(checkpoint, config.task.name(), Weights::Ema, sample, 0, device)?,
             None if config.latent.is_some() => {
                 let problem = "a network on latents is measured from its checkpoint; or use --count-only";
                 return Err(Error::request(problem).into());

@@ -24,7 +24,7 @@ impl RunConfig {
         self.check_baseline(checks);
         let Some(network) = &self.condition else {
             let message =
-                format!("the task {} needs a network with a condition: add a [condition] section", task.name());
+                format!("the task {} needs a network with a condition: add a [condition] section", self.task.name());
             return checks.require(self.task.is_unconditional(), &["task.kind", "condition"], message);
         };
         if self.task.is_unconditional() {
@@ -33,10 +33,11 @@ impl RunConfig {
         }
         report(checks, "condition", network.validate());
         let (have, want) = (network.condition_channels, task.condition_channels());
-        let message = format!("must be {want} for the task {}, not {have}", task.name());
+        let message = format!("must be {want} for the task {}, not {have}", self.task.name());
         checks.require(have == want, &["condition.condition_channels", "task"], message);
         if let (Some(want), None) = (task.target_channels(), &self.latent) {
-            let message = format!("must be {want} for the task {} on pixels, not {}", task.name(), network.channels);
+            let message =
+                format!("must be {want} for the task {} on pixels, not {}", self.task.name(), network.channels);
             checks.require(network.channels == want, &["condition.channels", "task"], message);
             let (unit, sides) = (network.unit().max(1), task.size().unwrap_or_default());
             let fits = sides.iter().all(|side| side.is_multiple_of(unit));

@@ -1,13 +1,12 @@
 //! Whether values make sense, alone and together.
 use super::read::Problem;
 use super::{OptimConfig, RunConfig, TrainConfig};
+use crate::augment::LABELS;
 use crate::data::DataConfig;
 use crate::nn::Decoders;
 use crate::sample::path::Churn;
 use crossfade_math::{Attenuation, Blend, Precond};
 
-/// Labels that the augmentation pipe gives each image (§2.6).
-const LABELS: usize = 9;
 /// Sizes beyond which a network is a slip of the pen; they also keep every count in 64 bits.
 const MAX: usize = 1 << 14;
 

@@ -48,7 +48,7 @@ impl Maker {
         seed: u64,
         device: &Device,
     ) -> Result<Self> {
-        let task = checkpoint.config.task.task().name();
+        let task = checkpoint.config.task.name();
         if task != kind {
             return Err(Error::request(format!(
                 "{} was trained for the task {task}, not for {kind}; use `crossfade {}`",

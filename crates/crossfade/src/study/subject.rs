@@ -116,7 +116,7 @@ impl<'a> Told<'a> {
         held_out: &'a dyn Dataset,
         device: &Device,
     ) -> Result<Self> {
-        let kind = checkpoint.config.task.task().name();
+        let kind = checkpoint.config.task.name();
         let maker = Maker::open(checkpoint, kind, Weights::Ema, sample.clone(), seed, device)?;
         Ok(Self { maker, checkpoint, held_out })
     }

@@ -28,9 +28,6 @@ impl Default for Depth {
 }
 
 impl Task for Depth {
-    fn name(&self) -> &'static str {
-        "depth"
-    }
     fn size(&self) -> Option<[usize; 2]> {
         Some(self.size)
     }

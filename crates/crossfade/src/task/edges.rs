@@ -44,9 +44,6 @@ impl Edges {
 }
 
 impl Task for Edges {
-    fn name(&self) -> &'static str {
-        "edges"
-    }
     fn size(&self) -> Option<[usize; 2]> {
         Some([self.size; 2])
     }

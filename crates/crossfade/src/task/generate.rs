@@ -10,9 +10,6 @@ use serde::{Deserialize, Serialize};
 pub struct Generate {}
 
 impl Task for Generate {
-    fn name(&self) -> &'static str {
-        "generate"
-    }
     fn size(&self) -> Option<[usize; 2]> {
         None
     }

@@ -42,9 +42,6 @@ impl Inpainting {
 }
 
 impl Task for Inpainting {
-    fn name(&self) -> &'static str {
-        "inpainting"
-    }
     fn size(&self) -> Option<[usize; 2]> {
         Some([self.size; 2])
     }

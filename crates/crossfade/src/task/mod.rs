@@ -63,8 +63,6 @@ pub enum Fitting {
 
 /// A task.
 pub trait Task: Send + Sync {
-    /// Its name in configurations.
-    fn name(&self) -> &'static str;
     /// Height and width of x_0 in training; none if images are taken as they come.
     fn size(&self) -> Option<[usize; 2]>;
     /// Channels of x_0, 1 or 3; none if the network decides.
@@ -101,17 +99,24 @@ pub trait Task: Send + Sync {
     fn validate(&self) -> Vec<String>;
 }
 
-/// One line a task: variant, name, type.
+/// One line a task: variant, name in configurations, the command that applies it, type.
 macro_rules! registry {
-    ($($(#[$doc:meta])* $Name:ident = $tag:literal => $Kind:ty;)*) => {
+    ($($(#[$doc:meta])* $Name:ident = $tag:literal, $verb:literal => $Kind:ty;)*) => {
         /// The `[task]` section of a configuration.
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(tag = "kind")]
         pub enum TaskConfig { $($(#[$doc])* #[serde(rename = $tag)] $Name($Kind)),* }
 
         impl TaskConfig {
-            /// Every task's name.
-            pub const NAMES: &[&str] = &[$($tag),*];
+            /// Its name in configurations.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$Name(_) => $tag),* }
+            }
+
+            /// The command that applies it.
+            pub fn verb(&self) -> &'static str {
+                match self { $(Self::$Name(_) => $verb),* }
+            }
 
             /// The task itself.
             pub fn task(&self) -> &dyn Task {
@@ -123,19 +128,19 @@ macro_rules! registry {
 
 registry! {
     /// Images out of nothing.
-    Generate = "generate" => Generate;
+    Generate = "generate", "sample" => Generate;
     /// A larger image from a small one.
-    SuperResolution = "super-resolution" => SuperResolution;
+    SuperResolution = "super-resolution", "sr" => SuperResolution;
     /// What is behind a hole.
-    Inpainting = "inpainting" => Inpainting;
+    Inpainting = "inpainting", "inpaint" => Inpainting;
     /// What catches the eye.
-    Saliency = "saliency" => Saliency;
+    Saliency = "saliency", "saliency" => Saliency;
     /// Edges as people draw them.
-    Edges = "edges" => Edges;
+    Edges = "edges", "edge" => Edges;
     /// How far away things are.
-    Depth = "depth" => Depth;
+    Depth = "depth", "depth" => Depth;
     /// A photograph from a sketch.
-    Sketch = "sketch" => Sketch;
+    Sketch = "sketch", "sketch" => Sketch;
 }
 
 impl Default for TaskConfig {
@@ -145,19 +150,6 @@ impl Default for TaskConfig {
 }
 
 impl TaskConfig {
-    /// The command that applies it.
-    pub fn verb(&self) -> &'static str {
-        match self {
-            Self::Generate(_) => "sample",
-            Self::SuperResolution(_) => "sr",
-            Self::Inpainting(_) => "inpaint",
-            Self::Saliency(_) => "saliency",
-            Self::Edges(_) => "edge",
-            Self::Depth(_) => "depth",
-            Self::Sketch(_) => "sketch",
-        }
-    }
-
     /// Whether there is no condition.
     pub fn is_unconditional(&self) -> bool {
         self.task().condition_channels() == 0

@@ -19,9 +19,6 @@ impl Default for Saliency {
 }
 
 impl Task for Saliency {
-    fn name(&self) -> &'static str {
-        "saliency"
-    }
     fn size(&self) -> Option<[usize; 2]> {
         Some([self.size; 2])
     }

@@ -19,9 +19,6 @@ impl Default for Sketch {
 }
 
 impl Task for Sketch {
-    fn name(&self) -> &'static str {
-        "sketch"
-    }
     fn size(&self) -> Option<[usize; 2]> {
         Some([self.size; 2])
     }

@@ -51,9 +51,6 @@ impl SuperResolution {
 }
 
 impl Task for SuperResolution {
-    fn name(&self) -> &'static str {
-        "super-resolution"
-    }
     fn size(&self) -> Option<[usize; 2]> {
         Some([self.size; 2])
     }

@@ -253,13 +253,13 @@ pub fn images(config: &RunConfig, latent: Option<&Latent>) -> Result<Box<dyn Dat
     let (task, channels) = (config.task.task(), latent.map(Latent::image_channels));
     if task.needs_labels() && !set.has_labels() {
         let kinds = "pairs, duts, bsds, nyu-depth or sketchy-coco";
-        let problem = format!("the task {} needs images with maps; data.kind must be {kinds}", task.name());
+        let problem = format!("the task {} needs images with maps; data.kind must be {kinds}", config.task.name());
         return Err(Error::request(problem));
     }
     if let (Some(have), Some(want)) = (channels, task.target_channels())
         && have != want
     {
-        let problem = format!("the task {} makes {want} channels, the autoencoder is for {have}", task.name());
+        let problem = format!("the task {} makes {want} channels, the autoencoder is for {have}", config.task.name());
         return Err(Error::request(problem));
     }
     let unit = latent.map_or(1, Latent::factor) * config.condition.as_ref().map_or(1, |c| c.unit());

@@ -86,7 +86,7 @@ fn every_task_trains_resumes_and_works() {
         (TaskConfig::Sketch(Sketch { size: 16 }), pairs()),
     ];
     for (k, (task, data)) in tasks.into_iter().enumerate() {
-        let name = task.task().name();
+        let name = task.name();
         let (whole, parts) = (dir.path().join(format!("whole{k}")), dir.path().join(format!("parts{k}")));
         let config = tiny(task, data);
         let losses = fit(&config, &whole, false, 0);
