@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "crossfade", version, arg_required_else_help = true)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 bad request (options, names or configurations that cannot work),\n130 a sweep or compare that was interrupted and can go on."
+    after_help = "Exit codes: 0 done, 1 failed, 2 bad request (options, names or configurations that cannot work),\n130 interrupted: a sweep or compare, which can go on, or any run that was interrupted twice."
 )]
 pub struct Cli {
     #[command(flatten)]

@@ -83,6 +83,55 @@ fn a_killed_run_resumes_to_the_same_bytes() {
     assert_eq!(good.count(), 2, "keep = 2: {left:?}");
 }
 
+/// A study killed at random moments of training and measuring ends with the files of one that was left alone.
+#[test]
+fn a_killed_study_ends_with_the_same_table() {
+    const STUDY: &str = r#"
+title = "killed"
+base = "run.toml"
+set = ["train.steps=12"]
+[[model]]
+name = "adm"
+[[model]]
+name = "flow"
+set = ["baseline.kind=flow"]
+[sample]
+steps = [1, 2]
+seeds = [0, 1]
+count = 40
+[evaluate]
+metric = "pixel-frechet"
+"#;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("run.toml"), CONFIG).unwrap();
+    std::fs::write(dir.path().join("study.toml"), STUDY).unwrap();
+    let sweep = |out: &str| {
+        let mut command = crossfade();
+        command.arg("sweep").arg(dir.path().join("study.toml")).arg("--out").arg(dir.path().join(out));
+        command.args(["--batch", "8"]).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    assert!(sweep("whole").status().unwrap().success());
+    let mut kills = 0;
+    // Each life is a little longer than the one before, so that it ends on any machine.
+    for life in (40..).step_by(15) {
+        let mut child = sweep("killed").spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(life));
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success());
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+    }
+    assert!(kills > 1, "{kills} kills");
+    for file in ["table.md", "results.csv", "results.json"] {
+        let [whole, killed] = ["whole", "killed"].map(|out| std::fs::read(dir.path().join(out).join(file)).unwrap());
+        assert!(whole == killed, "{file} after {kills} kills:\n{}", String::from_utf8_lossy(&killed));
+    }
+}
+
 #[test]
 fn train_sample_reproduce() {
     let dir = tempfile::tempdir().unwrap();

@@ -269,7 +269,7 @@ fn configurations_name_every_kind() {
 
 mod paths {
     use crossfade_math::Coef;
-    use crossfade_math::path::{Baseline, Path, PathFn};
+    use crossfade_math::path::{Baseline, BetaSchedule, Ddpm, Path, PathFn};
     use crossfade_math::{Grid, GridKind};
 
     const TIMES: [f64; 6] = [0.0104, 0.0995, 0.3003, 0.5005, 0.8013, 0.9996];
@@ -327,8 +327,12 @@ mod paths {
             assert!(all.windows(2).all(|w| (w[0] - w[1] - 1e-3).abs() < 1e-12));
         }
         assert!(Grid { kind: GridKind::LogSnr, final_t: None }.times(5).is_err());
-        // The chain ends where the published one does: ᾱ_1000 = 4.0358e-5.
-        assert!((discrete.alpha(1.0).powi(2) - 4.0358e-5).abs() < 1e-8, "{}", discrete.alpha(1.0).powi(2));
+        // The chains end where the published ones do.
+        let latent = Path::Ddpm(Ddpm { schedule: BetaSchedule::ScaledLinear });
+        for (path, alpha_bar) in [(discrete, 4.0358e-5), (latent, 1.42304e-4)] {
+            let found = path.alpha(1.0).powi(2);
+            assert!((found / alpha_bar - 1.0).abs() < 1e-4, "{path:?}: {found}");
+        }
     }
 
     /// Names lead back to their processes, training times lie inside, and wrong options are named.

@@ -5,7 +5,9 @@ use crossfade::config::{AutoencoderRun, Baseline, LatentConfig, RunConfig};
 use crossfade::data::DataConfig;
 use crossfade::engine::Device;
 use crossfade::generate::{Job, Shard, reproduce, run};
-use crossfade::lab::{Mixture, Normal, median, process_samplers, processes, sliced_w2, solve_process, weak_error};
+use crossfade::lab::{
+    Mixture, Normal, median, process_grids, process_samplers, processes, sliced_w2, solve_process, weak_error,
+};
 use crossfade::loss::AutoencoderLoss;
 use crossfade::math::cld::Cld;
 use crossfade::math::path::PathFn;
@@ -47,10 +49,7 @@ fn deterministic_samplers_reach_their_order() {
     // The discrete chain has no limit of small steps, and CLD no deterministic sampler.
     for law in processes(NoiseScale::Sqrt).into_iter().filter(|law| !["ddpm", "cld"].contains(&law.name())) {
         for sampler in process_samplers(&law).into_iter().filter(|s| !s.is_stochastic()) {
-            // Where α_1 = 0, `auto` is what suits few steps; orders are seen on a grid in λ.
-            let unbounded = law.path().is_some_and(|path| path.alpha(1.0) == 0.0);
-            let auto = if unbounded { GridKind::LogSnr } else { GridKind::Auto };
-            let grid = law.grid(&auto, sampler);
+            let grid = process_grids(&law, sampler).pop().unwrap();
             let solve = |n: usize| solve_process(&mixture, &law, sampler, &grid, n, (count, 0)).unwrap().x0;
             // A sampler's own finer solution is its limit; that all limits are one is what the distance to the data says.
             let exact = solve(1280);
@@ -71,9 +70,7 @@ fn stochastic_samplers_reach_their_order() {
     let (mut report, mut failed) = (String::new(), false);
     for law in processes(NoiseScale::Sqrt).into_iter().filter(|law| law.name() != "ddpm") {
         for sampler in law.samplers().into_iter().filter(|s| s.is_stochastic()) {
-            let auto = law.grid(&GridKind::Auto, sampler);
-            let attenuates = matches!(law, Law::Attenuation(_));
-            let grid = if attenuates { GridKind::UniformSqrt } else { auto };
+            let grid = process_grids(&law, sampler).pop().unwrap();
             let errors = [40, 320, 640].map(|n| weak_error(data, &law, sampler, &grid, n).unwrap());
             let order = (errors[1] / errors[2]).log2();
             report +=
@@ -138,6 +135,36 @@ fn moments_of_critically_damped_diffusion_agree_with_monte_carlo() {
             && (a * b - exact.xv).abs() < 1e-12
             && (b * b + c * c - exact.vv).abs() < 1e-12
     );
+}
+
+/// α_t and σ_t of every process against its forward equation dx = f x dt + g dw, by many small steps of many points.
+#[test]
+fn moments_of_every_process_agree_with_monte_carlo() {
+    let (x0, from, steps, count) = (0.8, 0.1, 200, 20_000);
+    for law in processes(NoiseScale::Sqrt) {
+        let Some(path) = law.path() else { continue };
+        // f is infinite where the picture is gone: not to the very end.
+        let to = 0.7;
+        let h = (to - from) / f64::from(steps);
+        let (mut sum, mut square) = (0.0, 0.0);
+        for k in 0..count {
+            let mut z = Stream::new(6, k, 0, Purpose::Lab);
+            let mut x = path.alpha(from) * x0 + path.sigma(from) * z.normal();
+            for n in 0..steps {
+                // Rates at the middle of a step: second order in the moments.
+                let (f, g2) = path.rates(from + h * (f64::from(n) + 0.5));
+                x += f * x * h + 0.5 * (f * h).powi(2) * x + (g2 * h).sqrt() * (1.0 + 0.5 * f * h) * z.normal();
+            }
+            (sum, square) = (sum + x, square + x * x);
+        }
+        let mean = sum / count as f64;
+        let deviation = (square / count as f64 - mean * mean).sqrt();
+        let (alpha, sigma) = (path.alpha(to), path.sigma(to));
+        // Four standard errors.
+        let tolerance = 4.0 / (count as f64).sqrt();
+        assert!((mean - alpha * x0).abs() < tolerance * sigma, "{}: {mean} {}", law.name(), alpha * x0);
+        assert!((deviation / sigma - 1.0).abs() < tolerance, "{}: {deviation} {sigma}", law.name());
+    }
 }
 
 /// Constant attenuation is a path and may use its samplers; all else gets an error that lists what fits.

@@ -126,6 +126,14 @@ fn a_study_is_the_same_killed_shared_or_in_other_batches() {
     assert_eq!(merge(&[at("a")], &at("ab")).unwrap().progress(), (8, 12));
     let other = merge(&[at("a"), dir.path().to_path_buf()], &at("none")).unwrap_err();
     assert!(other.to_string().contains("study.json"), "{other}");
+    let foreign = Plan::open(&at("study.toml"), &["sample.seeds=[7]"], None).unwrap();
+    go(
+        &foreign,
+        &Options { only: Only::Train, models: Some(at("whole/models")), ..options(at("foreign")) },
+        usize::MAX,
+    );
+    let error = merge(&[at("a"), at("foreign")], &at("none")).unwrap_err().to_string();
+    assert!([at("a"), at("foreign")].iter().all(|dir| error.contains(&dir.display().to_string())), "{error}");
     check_report(&at("whole"));
 }
 
@@ -247,6 +255,22 @@ fn a_model_that_fails_leaves_the_others_alone() {
         "{:?}",
         outcome.failed
     );
+}
+
+/// A model that cannot be trained as it is set is refused before anything is.
+#[test]
+fn a_model_that_contradicts_itself_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let text =
+        STUDY.replace("set = [\"baseline.kind=flow\"]", "set = [\"precond.kind=none\", \"network.decoders=one\"]");
+    std::fs::write(dir.path().join("base.toml"), BASE).unwrap();
+    std::fs::write(dir.path().join("study.toml"), text.replace("\"heun\"", "\"ab2\"")).unwrap();
+    let plan = Plan::open::<&str>(&dir.path().join("study.toml"), &[], None).unwrap();
+    let out = dir.path().join("out");
+    let stop = AtomicBool::new(false);
+    let error = run(&plan, &options(out.clone()), &Device::flex(), &stop, &mut |_| ()).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("model Flow, Heun") && error.to_string().contains("adaptive"), "{error}");
+    assert!(!out.exists(), "nothing was begun");
 }
 
 /// One page with all in it, nothing from elsewhere, no text as markup.
@@ -386,6 +410,10 @@ held_out = ["data.seed=9", "data.len=4"]
     let different = Request { checkpoints, out: dir.path().join("different"), ..request };
     let error = compare(&different, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap_err();
     assert!(error.to_string().contains("task.scale is 2 and 4") && !different.out.exists(), "{error}");
+    // A network that makes no numbers is told, not measured as black pictures.
+    let wild = ["set=[\"train.steps=1\", \"optim.warmup=0\", \"optim.clip=1e30\", \"optim.lr=1e18\"]"];
+    let (outcome, _) = go(&Plan::open(&path, &wild, None).unwrap(), &options(dir.path().join("wild")), usize::MAX);
+    assert!(outcome.done == 0 && outcome.failed.iter().all(|f| f.contains("not numbers")), "{:?}", outcome.failed);
     let unheld = Plan::open(&path, &["evaluate.held_out=[]"], None).unwrap_err();
     assert!(unheld.to_string().contains("trained on"), "{unheld}");
     let few = Plan::open(&path, &["sample.count=5"], None).unwrap();

@@ -110,6 +110,13 @@ pub fn run(args: &SweepArgs, context: &Context) -> Result<()> {
         weights: args.weights.clone(),
         batch: args.batch as usize,
     };
+    if options.only != study::Only::Sample && args.shard.index >= plan.models.len() as u64 {
+        context.note(format_args!(
+            "nothing to do for this shard: the models are divided, and there are {}; train them first with --only train, \
+             then share the measurements with --only sample",
+            plan.models.len()
+        ));
+    }
     let stop = stop_on_interrupt()?;
     let mut shown = Shown::new(context);
     let (outcome, results) = study::run(&plan, &options, &context.device, &stop, &mut |event| shown.tell(&event))?;

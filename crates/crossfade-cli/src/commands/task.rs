@@ -2,7 +2,7 @@
 use super::sample::{open, samplers, share};
 use crate::cli::{Weights, one_of};
 use crate::context::Context;
-use crate::jobs::{Job, jobs, make_folder_of};
+use crate::jobs::{Job, jobs, keep_apart, make_folder_of};
 use crate::output::duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -205,16 +205,24 @@ impl Holes<'_> {
                 let mut stream = Stream::new(seed, fnv1a(name), 0, Purpose::Mask);
                 Some(random(&mut stream, width, height))
             }
-            Self::Files(path) => {
-                let file = if path.is_dir() { beside(path, name)? } else { path.to_path_buf() };
-                Some(Mask::from_plane(&Plane::read(&file)?))
-            }
+            Self::Files(path) => Some(Mask::from_plane(&Plane::read(&file_of(path, name)?)?)),
         })
+    }
+
+    /// The files that masks are read from.
+    fn files(&self, jobs: &[Job]) -> Result<Vec<PathBuf>> {
+        match self {
+            Self::Files(path) => jobs.iter().map(|job| file_of(path, &job.name)).collect(),
+            _ => Ok(vec![]),
+        }
     }
 }
 
-/// The image of that name, with any ending, in `dir`.
-fn beside(dir: &Path, name: &str) -> Result<PathBuf> {
+/// The mask of a picture: the image of its name, with any ending, in the folder `dir`, or the one file.
+fn file_of(dir: &Path, name: &str) -> Result<PathBuf> {
+    if !dir.is_dir() {
+        return Ok(dir.to_path_buf());
+    }
     let endings = IMAGE_ENDINGS.iter().flat_map(|ending| [ending.to_string(), ending.to_ascii_uppercase()]);
     let found = endings.map(|ending| dir.join(name).with_extension(ending)).find(|file| file.is_file());
     Ok(found.ok_or_else(|| Error::file(dir, format!("holds no mask for {name}")))?)
@@ -232,6 +240,9 @@ fn work(
     let sample = common.sampling(checkpoint.config.sample.clone())?;
     let maker = Maker::open(&checkpoint, kind, common.weights.into(), sample, common.seed, &context.device)?;
     let jobs = jobs(&common.input, &common.output)?;
+    let masked: Option<Vec<PathBuf>> =
+        masked.map(|folder| jobs.iter().map(|job| folder.join(&job.name).with_extension("png")).collect());
+    keep_apart(&jobs, &holes.files(&jobs)?, masked.as_deref().unwrap_or_default())?;
     let options = common.options(threshold);
     let recipe = json!({
         "version": env!("CARGO_PKG_VERSION"), "task": kind, "checksum": checkpoint.checksum, "seed": common.seed,
@@ -251,8 +262,8 @@ fn work(
         make_folder_of(to)?;
         let picture = Picture::read(from)?;
         let mask = holes.mask(name, &picture, common.seed).with_context(|| format!("the mask of {name}"))?;
-        if let (Some(folder), Some(mask)) = (masked, &mask) {
-            write_masked(&folder.join(name).with_extension("png"), &picture, mask)?;
+        if let (Some(paths), Some(mask)) = (&masked, &mask) {
+            write_masked(&paths[k], &picture, mask)?;
         }
         progress.detail(format!("picture {} of {}", k + 1, jobs.len()));
         let applied = application

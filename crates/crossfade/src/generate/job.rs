@@ -1,5 +1,5 @@
 //! A whole order of pictures: files, contact sheet, trajectories, interpolation, shards.
-use super::{Recipe, Start, decoded, sample_batch};
+use super::{DIVERGED, Recipe, Start, decoded, sample_batch};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::SampleConfig;
 use crate::data::{Image, contact_sheet, write_atomic};
@@ -92,14 +92,15 @@ pub fn run(
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<JobReport> {
     let began = Instant::now();
+    if job.first.checked_add(job.count).is_none() {
+        return Err(Error::request("there are no such images: their numbers end at 2^64"));
+    }
+    if job.between.is_some_and(|(a, b)| a == b) {
+        return Err(Error::request("a way needs two different ends"));
+    }
     let starts = job.starts();
     if starts.is_empty() || job.batch == 0 {
         return Err(Error::request("nothing to sample: count and batch must be at least 1, and the shard not empty"));
-    }
-    if job.first.checked_add(job.count).is_none() || job.between.is_some_and(|(a, b)| a == b) {
-        return Err(Error::request(
-            "there are no such images: numbers end at 2^64, and a way needs two different ends",
-        ));
     }
     let config = &config.resolved(&checkpoint.config.law())?;
     let net = checkpoint.denoiser(weights, device)?;
@@ -122,9 +123,7 @@ pub fn run(
         let sampled = sample_batch(&net, config, size, job.seed, group, device, &mut observe)?;
         evaluations = sampled.nfe;
         if !to_host(sampled.x0.0.clone()).iter().all(|v| v.is_finite()) {
-            let problem =
-                format!("{} makes values that are not numbers; has its training diverged?", checkpoint.path.display());
-            return Err(Error::Run(problem));
+            return Err(Error::Run(format!("{}: {DIVERGED}", checkpoint.path.display())));
         }
         for ((start, image), path) in group.iter().zip(decoded(latent.as_ref(), sampled.x0.0)).zip(paths) {
             let recipe = Recipe::new(checkpoint, weights, config, job.seed, *start);

@@ -1,5 +1,5 @@
 //! Pictures from a network with a condition.
-use super::solve;
+use super::{DIVERGED, solve};
 use crate::apply::{Model, Part, field};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::{RunConfig, SampleConfig};
@@ -97,7 +97,11 @@ impl Model for Maker {
             None => x0.0,
         };
         let [_, c, h, w] = images.dims();
-        let values = to_host(images.clamp(-1.0, 1.0));
+        let values = to_host(images);
+        if !values.iter().all(|v| v.is_finite()) {
+            return Err(Error::Run(DIVERGED.into()));
+        }
+        let values: Vec<f32> = values.into_iter().map(|v| v.clamp(-1.0, 1.0)).collect();
         Ok(values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec())).collect())
     }
 }

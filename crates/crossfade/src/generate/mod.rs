@@ -23,6 +23,9 @@ use crate::task::Planes;
 /// Images at a time unless a user says otherwise.
 pub const BATCH: usize = 64;
 
+/// What is said of a network that makes no pictures.
+pub(crate) const DIVERGED: &str = "the network makes values that are not numbers; has its training diverged?";
+
 /// Where the starting noise of a picture comes from.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -18,7 +18,7 @@ pub use mixture::{Mixture, normals};
 pub use oracle::Oracle;
 pub use path_oracle::{CldOracle, PathOracle};
 pub use points::Points;
-pub use processes::{processes, samplers as process_samplers, solve as solve_process};
+pub use processes::{grids as process_grids, processes, samplers as process_samplers, solve as solve_process};
 pub use report::{Cell, Curve, LabReport};
 
 use crate::error::{Error, Result};
@@ -70,8 +70,8 @@ impl Default for LabConfig {
     }
 }
 
-/// Steps of the reference solution for each of the largest number of evaluations: the third-order predictor–corrector's own
-/// error is then a hundredth of what it is at that number.
+/// Steps of the reference solution for each of the largest number of evaluations: the error of a third-order sampler is then
+/// a hundredth of what it is at that number.
 const REFERENCE_FACTOR: usize = 5;
 
 impl LabConfig {
@@ -128,8 +128,11 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
     let fine = REFERENCE_FACTOR * config.evaluations.last().copied().unwrap_or(1);
     let native = |s: &&Sampler| Law::Attenuation(Process::default()).is_native(**s);
     let own: Vec<Sampler> = config.samplers.iter().filter(native).copied().collect();
-    let chosen = |law: &Law| processes::samplers(law).into_iter().filter(|s| config.samplers.contains(s)).count();
-    let others: usize = config.processes.iter().map(chosen).sum();
+    let curves_of = |law: &Law| -> usize {
+        let chosen = processes::samplers(law).into_iter().filter(|s| config.samplers.contains(s));
+        chosen.map(|s| processes::grids(law, s).len()).sum()
+    };
+    let others: usize = config.processes.iter().map(curves_of).sum();
     let all = config.attenuations.len() * own.len() * config.grids.len() + others;
     if all == 0 {
         let advice = "none of these samplers fits what is compared; choose others, or --processes all";

@@ -55,11 +55,24 @@ pub fn solve(
     }
 }
 
-/// The solution of the deterministic equation in many steps: by Heun, or by attenuation's sampler of third order on its best
-/// grid, because Heun loses its order on those of attenuation.
+/// The grids on which a sampler of a process is measured: the one that `auto` means, and where that one suits few steps but
+/// costs orders, because the picture is gone at t = 1 (α_1 = 0), last one on which they are seen.
+pub fn grids(law: &Law, sampler: Sampler) -> Vec<GridKind> {
+    let auto = law.grid(&GridKind::Auto, sampler);
+    let begins_at_nothing = law.path().is_some_and(|path| path.alpha(1.0) == 0.0);
+    let orderly = match (begins_at_nothing, sampler.is_stochastic(), law) {
+        (true, false, _) => GridKind::LogSnr,
+        (true, true, Law::Attenuation(_)) => GridKind::UniformSqrt,
+        _ => auto.clone(),
+    };
+    if orderly == auto { vec![auto] } else { vec![auto, orderly] }
+}
+
+/// The solution of the deterministic equation in many steps, by a sampler of third order: UniPC, or attenuation's own on its
+/// best grid, because UniPC loses its order on those in t of attenuation.
 fn limit(mixture: &Mixture, law: &Law, grid: &GridKind, steps: usize, from: (usize, u64)) -> Result<Points> {
-    let Law::Attenuation(process) = law else {
-        return Ok(solve(mixture, law, Sampler::Heun, grid, steps, from)?.x0);
+    let (Law::Attenuation(process), false) = (law, *grid == GridKind::LogSnr) else {
+        return Ok(solve(mixture, law, Sampler::UniPc, grid, steps, from)?.x0);
     };
     let oracle = Oracle::new(mixture.clone(), *process);
     let start = normals(mixture.dim, from.0, from.1, 0);
@@ -76,8 +89,8 @@ pub fn curves(config: &LabConfig, law: &Law, data: &Points) -> Result<Vec<Curve>
     // The exact solution on each grid: grids differ in where they stop before the last step.
     let mut exact: Vec<(GridKind, Points)> = vec![];
     let mut curves = vec![];
-    for sampler in samplers(law).into_iter().filter(|s| config.samplers.contains(s)) {
-        let grid = law.grid(&GridKind::Auto, sampler);
+    let chosen = samplers(law).into_iter().filter(|s| config.samplers.contains(s));
+    for (sampler, grid) in chosen.flat_map(|s| grids(law, s).into_iter().map(move |grid| (s, grid))) {
         if !sampler.is_stochastic() && !exact.iter().any(|(kind, _)| *kind == grid) {
             exact.push((grid.clone(), limit(&mixture, law, &grid, finest, from)?));
         }

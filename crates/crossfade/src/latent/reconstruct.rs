@@ -76,6 +76,9 @@ pub fn reconstruct(
     let latent = open(checkpoint, weights, device)?;
     let set = originals.open(latent.image_channels())?;
     let count = set.len().min(originals.limit.max(1));
+    if originals.path.canonicalize().is_ok_and(|path| out.canonicalize().is_ok_and(|out| out == path)) {
+        return Err(Error::file(out, "holds the images themselves; choose another place for the results"));
+    }
     std::fs::create_dir_all(out).map_err(Error::io(out))?;
     let (mut found, mut above, mut below) = (vec![], vec![], vec![]);
     for i in 0..count {

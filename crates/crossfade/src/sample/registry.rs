@@ -110,8 +110,8 @@ registry! {
     HeunChurn = "heun-churn", 1, 2, true => { path: |p, times, x, hooks| heun::heun(p, times, x, hooks, &p.churn) };
     /// DPM-Solver++(2M).
     Dpmpp2M = "dpmpp-2m", 2, 1, false => { path: multistep::dpmpp_2m };
-    /// UniPC of order 2 with data prediction.
-    UniPc = "unipc", 2, 1, false => { path: multistep::unipc };
+    /// UniPC-2 with data prediction: a predictor of second order, which the corrector makes third.
+    UniPc = "unipc", 3, 1, false => { path: multistep::unipc };
     /// CLD's symmetric splitting: half an exact step without the score, a whole step of the score, the other half.
     Sscs = "sscs", 1, 1, true => { cld: cld::sscs };
 }

@@ -132,11 +132,11 @@ pub fn compare(
         batch: request.batch,
     };
     let (outcome, results) = run(&plan, &options, device, stop, tell)?;
-    if outcome.stopped {
-        return Ok(None);
-    }
     if !outcome.failed.is_empty() {
         return Err(Error::Run(outcome.failed.join("\n")));
+    }
+    if outcome.stopped {
+        return Ok(None);
     }
     let (likeness, pictures) = likeness(&plan, &checkpoints, request, device)?;
     let side = |i: usize| -> Side {

@@ -105,11 +105,12 @@ impl Basis {
         }
     }
 
-    /// Works through the reference, or reads what is kept of it in `cache`; `progress` hears (done, all). None if
-    /// `stop` became true before the end; what is done by then is kept.
+    /// Works through the reference, or reads what is kept of it in `cache` or in `store`, which may be there to be read
+    /// only; `progress` hears (done, all). None if `stop` became true before the end; what is done by then is kept.
     pub fn judge(
         &mut self,
         cache: &Path,
+        store: Option<&Path>,
         stop: &dyn Fn() -> bool,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Judge>> {
@@ -117,10 +118,12 @@ impl Basis {
         let reference = match (metric, &self.ground, &self.extractor) {
             (Metric::Fid, Ground::Images(images), Some(extractor)) => {
                 let text = format!("{:?}", self.facts.iter().filter(|(k, _)| k != "estimate").collect::<Vec<_>>());
-                let kept = cache.join(format!("reference-{}.npz", &sha256(text.as_bytes())[..32]));
-                let statistics = match kept.is_file() {
-                    true => Statistics::load(&kept)?,
-                    false => {
+                let name = format!("reference-{}.npz", &sha256(text.as_bytes())[..32]);
+                let kept = cache.join(&name);
+                let places = store.into_iter().chain([cache]).map(|place| place.join(&name));
+                let statistics = match places.into_iter().find(|place| place.is_file()) {
+                    Some(place) => Statistics::load(&place)?,
+                    None => {
                         std::fs::create_dir_all(cache).map_err(Error::io(cache))?;
                         let part = kept.with_extension("part.npz");
                         let Some(made) = Statistics::resumed(extractor, &**images, (&part, KEPT), stop, progress)?

@@ -73,7 +73,7 @@ impl Work<'_> {
             return Ok(None);
         }
         let (key, count) = (cell.key.clone(), self.plan.study.sample.count);
-        let (values, estimate) = (judge.values(gathered)?, curve.points());
+        let (values, estimate) = (judge.values(gathered)?, curve.points()?);
         Ok(Some((CellResult { key, count, nfe, values, estimate, seconds: 0.0 }, shown)))
     }
 

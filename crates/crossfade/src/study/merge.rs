@@ -17,11 +17,11 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
     });
     let records: Vec<Record> = records.collect::<Result<_>>()?;
     // A shard that only trained may not know the weights of the metric; one that measured does.
-    let Some(first) = records.iter().max_by_key(|record| record.facts.len()) else {
+    let Some((most, first)) = records.iter().enumerate().max_by_key(|(_, record)| record.facts.len()) else {
         return Err(Error::request("nothing to merge"));
     };
     if let Some(other) = records.iter().position(|record| !record.continues(first)) {
-        let (a, b) = (shards[0].display(), shards[other].display());
+        let (a, b) = (shards[most].display(), shards[other].display());
         return Err(Error::request(format!("{a} and {b} are not parts of one study: their study.json differ")));
     }
     first.study.validate()?;

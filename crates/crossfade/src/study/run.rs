@@ -128,7 +128,6 @@ pub fn run(
             match work.ready(number, tell) {
                 Ok(true) => (),
                 Ok(false) => break,
-                Err(error @ (Error::Request(_) | Error::Config(_))) => return Err(error),
                 Err(error) => {
                     work.failed.push(error.to_string());
                     continue;
@@ -139,10 +138,13 @@ pub fn run(
             work.measure_model(number, tell)?;
         }
     }
-    if readable::<Record>(&work.dir.record()).is_none_or(|now| now.essence() != work.record.essence()) {
+    let now: Option<Record> = readable(&work.dir.record());
+    let Some(now) = now.filter(|now| now.continues(&work.record)) else {
         return Err(Error::file(work.dir.record(), "another study was begun in this directory; give each its own"));
-    }
-    let results = results::collate(&work.dir, work.record.clone())?;
+    };
+    // Another process may know the weights of the metric where this one only trained.
+    let record = if now.facts.len() > work.record.facts.len() { now } else { work.record.clone() };
+    let results = results::collate(&work.dir, record)?;
     results.save(&work.dir)?;
     let (done, cells) = results.progress();
     let stopped = work.stopped();
@@ -256,7 +258,6 @@ impl Work<'_> {
 
     /// Measures the cells of a model that are done here and have no result.
     fn measure_model(&mut self, number: usize, tell: &mut dyn FnMut(Event)) -> Result<()> {
-        let (model, axes) = (&self.plan.models[number], &self.plan.study.sample);
         let Some(identity) = self.dir.known(&self.plan.study, number) else { return Ok(()) };
         let all = self.cells(number, Some(&identity))?;
         let wanted = all.into_iter().enumerate().filter(|(place, _)| self.owns_cell(number, *place));
@@ -265,19 +266,33 @@ impl Work<'_> {
         if missing.is_empty() {
             return Ok(());
         }
-        let checkpoint = Checkpoint::open(&checkpoint::newest(&self.home(model))?)?;
-        if checkpoint.checksum != identity.checksum {
-            return Err(Error::file(&checkpoint.path, "changed while the study was running"));
-        }
         if self.judge.is_none() {
             let shared = self.options.models.clone().filter(|models| is_writable(models));
             let cache = shared.unwrap_or_else(|| self.options.out.clone());
             let mut progress = |done, all| tell(Event::Reference { done, all });
-            let stop = self.stop;
-            self.judge = self.basis.judge(&cache, &|| stop.load(Ordering::Relaxed), &mut progress)?;
+            let (stop, store) = (self.stop, self.options.models.as_deref());
+            self.judge = self.basis.judge(&cache, store, &|| stop.load(Ordering::Relaxed), &mut progress)?;
         }
         if self.judge.is_none() {
             return Ok(());
+        }
+        if let Err(error) = self.measure_cells(number, &identity, missing, tell) {
+            self.failed.push(format!("model {}: {error}", self.plan.models[number].name));
+        }
+        Ok(())
+    }
+
+    fn measure_cells(
+        &mut self,
+        number: usize,
+        identity: &Identity,
+        missing: Vec<Cell>,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<()> {
+        let (model, axes) = (&self.plan.models[number], &self.plan.study.sample);
+        let checkpoint = Checkpoint::open(&checkpoint::newest(&self.home(model))?)?;
+        if checkpoint.checksum != identity.checksum {
+            return Err(Error::file(&checkpoint.path, "changed while the study was running"));
         }
         let subject = match self.basis.held_out() {
             None => Some(Subject::open(&checkpoint, self.device)?),

@@ -5,7 +5,7 @@ use crate::config::SampleConfig;
 use crate::data::{Dataset, Image};
 use crate::engine::{Device, to_host};
 use crate::error::{Error, Result};
-use crate::generate::{Maker, Start, decoded, sample_batch};
+use crate::generate::{DIVERGED, Maker, Start, decoded, sample_batch};
 use crate::latent::Latent;
 use crate::nn::Denoiser;
 use crate::task::Draw;
@@ -66,7 +66,7 @@ impl Subject {
         let sampled = sample_batch(&self.net, sample, self.size, seed, &starts, &self.device, &mut observe)?;
         let last = to_host(sampled.x0.0.clone());
         if !last.iter().all(|v| v.is_finite()) {
-            return Err(Error::Run("the network makes values that are not numbers; has its training diverged?".into()));
+            return Err(Error::Run(DIVERGED.into()));
         }
         if let Some(curve) = curve {
             curve.add(&seen, &last, starts.len());
@@ -90,8 +90,11 @@ impl Curve {
     }
 
     /// (t, mean square).
-    pub fn points(&self) -> Vec<[f64; 2]> {
-        self.times.iter().zip(&self.sums).map(|(t, sum)| [*t, sum / self.images.max(1) as f64]).collect()
+    pub fn points(&self) -> Result<Vec<[f64; 2]>> {
+        if !self.sums.iter().all(|sum| sum.is_finite()) {
+            return Err(Error::Run(DIVERGED.into()));
+        }
+        Ok(self.times.iter().zip(&self.sums).map(|(t, sum)| [*t, sum / self.images.max(1) as f64]).collect())
     }
 }
 

@@ -116,7 +116,7 @@ pub fn train(
 
 /// The raw targets of the adaptive weighting use c_out² = 1 − c_skip σ_t (§4.1), which the older scalings do not have. Only
 /// training needs them: such networks can still be sampled.
-fn check_weighting(config: &RunConfig) -> Result<()> {
+pub(crate) fn check_weighting(config: &RunConfig) -> Result<()> {
     let older = matches!(config.precond, Precond::OlderRelease | Precond::Conditional | Precond::DiffusionEdge);
     if older && config.loss.weighting == Weighting::Adaptive && config.baseline.is_none() {
         return Err(Error::request(

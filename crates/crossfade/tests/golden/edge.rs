@@ -109,7 +109,7 @@ const UNCERTAIN: f32 = 0.3;
 /// Weight of what is no edge beside that of edges.
 const NEGATIVE: f32 = 1.1;
 
-/// −w·(y ln p + (1 − y) ln(1 − p)), its mean over every sample (§6, item 6).
+/// −w·(y ln p + (1 − y) ln(1 − p)), its mean over every sample (§6.6).
 ///
 /// Of n₁ labels that are 1 and n₀ that are 0 in the whole batch, edges weigh n₀/(n₀ + n₁) and others 1.1·n₁/(n₀ + n₁);
 /// labels in (0, 0.3] weigh nothing, all others their own value.
