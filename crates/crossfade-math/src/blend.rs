@@ -1,5 +1,5 @@
 //! How the two heads become one estimate (§10.3).
-use crate::{Attenuation, AttenuationFn, Coef, Field, Process};
+use crate::{Adm, Attenuation, AttenuationFn, Coef, Field};
 use serde::{Deserialize, Serialize};
 
 /// The estimate x̂_0 = w x̂_0^φ + (1−w) x̂_0^ε and what follows from it.
@@ -69,7 +69,7 @@ impl Blend {
     /// The estimate at (x_t, t) from both heads; `clip` limits x̂_0 to ±clip.
     pub fn estimate<F: Field>(
         &self,
-        process: &Process,
+        process: &Adm,
         x_t: &F,
         phi_hat: &[F],
         eps_hat: &F,
@@ -114,6 +114,6 @@ impl Blend {
 }
 
 /// The predicted drawn parts, limited as the true ones are.
-fn drawn<F: Field>(process: &Process, phi_hat: &[F]) -> Vec<F> {
+fn drawn<F: Field>(process: &Adm, phi_hat: &[F]) -> Vec<F> {
     phi_hat[..process.drawn_parts()].iter().map(|a| process.draw.apply(a)).collect()
 }

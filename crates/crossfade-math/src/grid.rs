@@ -1,5 +1,5 @@
 //! Sampling times 1 = t_0 > t_1 > … > t_n = 0: one evaluation at each but the last (§3.2, §10.4).
-use crate::path::{Path, PathFn};
+use crate::process::{Gaussian, GaussianFn};
 use serde::{Deserialize, Serialize};
 
 /// A family of time grids.
@@ -68,7 +68,7 @@ pub struct Grid {
 
 impl GridKind {
     /// The families that know their process by (α_t, σ_t).
-    pub const OF_PATHS: [Self; 2] = [Self::Karras { rho: 7.0 }, Self::LogSnr];
+    pub const OF_GAUSSIAN: [Self; 2] = [Self::Karras { rho: 7.0 }, Self::LogSnr];
 
     /// The families in t with their default options, for tests and help texts.
     pub fn all() -> Vec<Self> {
@@ -101,7 +101,7 @@ impl GridKind {
             return times.map(|times| Self::Explicit { times }).map_err(|e| format!("grid '{name}': {e}"));
         }
         let name = if name == "quadratic" { "uniform-sqrt" } else { name };
-        let all = [vec![Self::Auto], Self::all(), Self::OF_PATHS.to_vec()].concat();
+        let all = [vec![Self::Auto], Self::all(), Self::OF_GAUSSIAN.to_vec()].concat();
         let names: Vec<_> = all.iter().map(Self::name).collect();
         let unknown = || format!("unknown grid '{name}'; known: {}, quadratic, explicit:1,0.5,…", names.join(", "));
         all.iter().find(|g| g.name() == name).cloned().ok_or_else(unknown)
@@ -118,16 +118,16 @@ impl Grid {
     }
 
     /// As [`Grid::times`] for a process, at times that its network knows.
-    pub fn times_on(&self, path: &Path, n: usize) -> Result<Vec<f64>, String> {
+    pub fn times_on(&self, process: &Gaussian, n: usize) -> Result<Vec<f64>, String> {
         let mut times = match &self.kind {
             GridKind::Karras { .. } | GridKind::LogSnr if n == 0 => self.in_t(n)?,
-            GridKind::Karras { rho } => by_ratio(path, n, &|k| k.powf(1.0 / rho), &|z| z.powf(*rho)),
-            GridKind::LogSnr => by_ratio(path, n, &f64::ln, &f64::exp),
+            GridKind::Karras { rho } => by_ratio(process, n, &|k| k.powf(1.0 / rho), &|z| z.powf(*rho)),
+            GridKind::LogSnr => by_ratio(process, n, &f64::ln, &f64::exp),
             _ => self.in_t(n)?,
         };
-        if let Some(tick) = path.tick() {
+        if let Some(tick) = process.tick() {
             if self.final_t.is_some() {
-                return Err(format!("final_t is for processes with any time; {} knows whole steps only", path.name()));
+                return Err(format!("final_t is for processes with any time; {} knows whole steps only", process.name()));
             }
             // The nearest times, each once: they make way upwards.
             let mut least = 1.0;
@@ -137,7 +137,7 @@ impl Grid {
             }
             if times.first().is_some_and(|&t| t > 1.0 + 1e-9) {
                 let known = (1.0 / tick).round();
-                return Err(format!("{n} steps are too many: the process {} has {known} times", path.name()));
+                return Err(format!("{n} steps are too many: the process {} has {known} times", process.name()));
             }
         }
         self.finished(times)
@@ -190,17 +190,17 @@ impl Grid {
 }
 
 /// From t = 1 to the last evaluation of the process, uniform in `z` of κ.
-fn by_ratio(path: &Path, n: usize, z: &dyn Fn(f64) -> f64, inverse: &dyn Fn(f64) -> f64) -> Vec<f64> {
-    let unbounded = path.ratio(1.0) > 1e6;
-    let first = if unbounded { LARGEST_RATIO } else { path.ratio(1.0) };
-    let (first, last) = (z(first), z(path.ratio(path.t_end())));
+fn by_ratio(process: &Gaussian, n: usize, z: &dyn Fn(f64) -> f64, inverse: &dyn Fn(f64) -> f64) -> Vec<f64> {
+    let unbounded = process.ratio(1.0) > 1e6;
+    let first = if unbounded { LARGEST_RATIO } else { process.ratio(1.0) };
+    let (first, last) = (z(first), z(process.ratio(process.t_end())));
     let inner = if unbounded { n - 1 } else { n };
     // A single one stands in the middle.
     let (spaces, lag) = if unbounded && inner == 1 { (2.0, 1) } else { ((inner.max(2) - 1) as f64, 0) };
     let lead = if unbounded { vec![1.0] } else { vec![] };
     let times = (0..inner).map(|i| match i {
         0 if !unbounded => 1.0,
-        _ => path.time_of_ratio(inverse(first + (i + lag) as f64 / spaces * (last - first))),
+        _ => process.time_of_ratio(inverse(first + (i + lag) as f64 / spaces * (last - first))),
     });
     lead.into_iter().chain(times).collect()
 }

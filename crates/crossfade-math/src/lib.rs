@@ -19,13 +19,12 @@
 
 mod attenuation;
 mod blend;
-pub mod cld;
 mod field;
 mod grid;
 mod noise;
-pub mod path;
 mod precond;
-mod process;
+mod problem;
+pub mod process;
 mod quadrature;
 mod schedule;
 pub mod solver;
@@ -37,7 +36,8 @@ pub use field::{Coef, Field};
 pub use grid::{Grid, GridKind};
 pub use noise::NoiseScale;
 pub use precond::{Precond, Scaling, Scalings};
-pub use process::{Draw, Process};
+pub use problem::Problem;
+pub use process::{Adm, Draw, Gaussian, GaussianFn, Prediction, Process, ProcessFn};
 pub use quadrature::{Node, gauss_legendre, normal_nodes};
 pub use schedule::{EmaAction, EmaSchedule, LrSchedule};
 pub use weight::{LossNorm, Weighting};

@@ -1,5 +1,5 @@
 //! Preconditioning: head = c_skip·x_t + c_out·F(c_in·x_t, c_noise) (§4.1).
-use crate::{Attenuation, AttenuationFn, Process};
+use crate::{Adm, Attenuation, AttenuationFn, Problem};
 use serde::{Deserialize, Serialize};
 
 /// Which scalings surround the network.
@@ -67,8 +67,18 @@ impl Precond {
         Self::None,
     ];
 
+    /// All that is wrong with its options.
+    pub fn validate(&self) -> Vec<Problem> {
+        match *self {
+            Self::Optimal { sigma_data } if !(sigma_data > 0.0 && sigma_data.is_finite()) => {
+                vec![Problem::new("sigma_data", format!("must be positive, not {sigma_data}"))]
+            }
+            _ => vec![],
+        }
+    }
+
     /// The scalings at time t in (0, 1].
-    pub fn scalings(&self, process: &Process, t: f64) -> Scalings {
+    pub fn scalings(&self, process: &Adm, t: f64) -> Scalings {
         let parts = process.attenuation.parts();
         let all = |c_in: f64, c_noise: f64, phi: (f64, f64), eps: (f64, f64)| Scalings {
             c_in,
@@ -81,7 +91,7 @@ impl Precond {
         match *self {
             Self::Optimal { sigma_data } => optimal(process, sigma_data, t),
             Self::Repeated => {
-                let constant = optimal(&Process { attenuation: Attenuation::Constant, ..*process }, 1.0, t);
+                let constant = optimal(&Adm { attenuation: Attenuation::Constant, ..*process }, 1.0, t);
                 Scalings { phi: vec![constant.phi[0]; parts], ..constant }
             }
             Self::OlderRelease => older(1.0 / (1.0 + t).sqrt()),
@@ -99,7 +109,7 @@ impl Precond {
 }
 
 /// c_in = 1/√D with D = var(x_t); c_skip = cov/D; c_out² = var − cov²/D (§1.3, §4.1).
-fn optimal(process: &Process, sigma_data: f64, t: f64) -> Scalings {
+fn optimal(process: &Adm, sigma_data: f64, t: f64) -> Scalings {
     let moments = process.attenuation.moments(sigma_data, process.draw, t);
     let (sigma, variance) = (process.noise.sigma(t), process.noise.variance(t));
     let D = moments.signal + variance;

@@ -1,5 +1,5 @@
 //! Loss weights λ(t) of the two heads (§2.2).
-use crate::{NoiseScale, Precond, Process};
+use crate::{Adm, NoiseScale, Precond};
 use serde::{Deserialize, Serialize};
 
 /// The pair (λ_φ, λ_ε) as a function of time.
@@ -39,7 +39,7 @@ impl Weighting {
     ];
 
     /// (λ of the last part of phi, λ_ε) at t. `t_min` guards the reference's variants at t = 1, as it does there.
-    pub fn lambda(self, process: &Process, sigma_data: f64, t: f64, t_min: f64) -> (f64, f64) {
+    pub fn lambda(self, process: &Adm, sigma_data: f64, t: f64, t_min: f64) -> (f64, f64) {
         let D = (1.0 - t).powi(2) + process.noise.variance(t);
         let rest = 1.0 - t + t_min;
         match self {

@@ -3,11 +3,11 @@
 use crossfade_math::*;
 use proptest::prelude::*;
 
-fn processes() -> impl Iterator<Item = Process> {
+fn processes() -> impl Iterator<Item = Adm> {
     Attenuation::ALL.iter().flat_map(|&attenuation| {
         NoiseScale::ALL
             .into_iter()
-            .flat_map(move |noise| [Draw::Clamped, Draw::Normal].map(|draw| Process { attenuation, noise, draw }))
+            .flat_map(move |noise| [Draw::Clamped, Draw::Normal].map(|draw| Adm { draw, ..Adm::new(attenuation, noise) }))
     })
 }
 
@@ -68,13 +68,13 @@ proptest! {
 
     #[test]
     fn alg2_equals_its_data_form((x0, _, eps) in inputs(), t in 0.02..1.0f64, r in 0.0..0.99f64) {
-        let p = Process::default();
+        let p = Adm::default();
         let (phi, s) = (p.phi(&x0, &[]), r * t);
         let x_t = p.x_t(&x0, &phi, &eps, &t.into());
         close(p.u_tilde(&x_t, &phi, &eps, t, s), s / t * x_t + (1.0 - s / t) * x0, 1e-12, (t, s));
         close(p.sigma_tilde(t, s), (s * (t - s) / t).sqrt(), 1e-12, (t, s));
         // σ = t, §1.5: mean x_t − C s' − ((2 s' t − s'²)/t) eps with s' the step length.
-        let p = Process::new(Attenuation::Constant, NoiseScale::Linear);
+        let p = Adm::new(Attenuation::Constant, NoiseScale::Linear);
         let (x_t, step) = (p.x_t(&x0, &phi, &eps, &t.into()), t - s);
         let mean = x_t - phi[0] * step - (2.0 * step * t - step * step) / t * eps;
         close(p.u_tilde(&x_t, &phi, &eps, t, s), mean, 1e-12, (t, s));
@@ -84,7 +84,7 @@ proptest! {
     #[test]
     fn both_raw_targets_are_v((x0, _, eps) in inputs(), t in 1e-4..0.9999f64, sigma_data in 0.3..1.5f64) {
         for noise in NoiseScale::ALL {
-            let p = Process::new(Attenuation::Constant, noise);
+            let p = Adm::new(Attenuation::Constant, noise);
             let (phi, sigma) = (p.phi(&x0, &[]), noise.sigma(t));
             let x_t = p.x_t(&x0, &phi, &eps, &t.into());
             let c = Precond::Optimal { sigma_data }.scalings(&p, t);
@@ -104,7 +104,7 @@ proptest! {
 
     #[test]
     fn scalings_are_the_specified_ones(t in 1e-4..1.0f64) {
-        let c = Precond::default().scalings(&Process::default(), t);
+        let c = Precond::default().scalings(&Adm::default(), t);
         let D = t * t - t + 1.0;
         close(c.c_in, 1.0 / D.sqrt(), 1e-12, t);
         close(c.phi[0].skip, (t - 1.0) / D, 1e-12, t);
@@ -114,7 +114,7 @@ proptest! {
         // §1.3, linear attenuation.
         for (draw, var_a) in [(Draw::Normal, 1.0), (Draw::Clamped, Draw::Clamped.variance())] {
             let sd: f64 = 0.7;
-            let p = Process { attenuation: Attenuation::Linear, noise: NoiseScale::Sqrt, draw };
+            let p = Adm { draw, ..Adm::new(Attenuation::Linear, NoiseScale::Sqrt) };
             let c = Precond::Optimal { sigma_data: sd }.scalings(&p, t);
             let D = (sd * (1.0 - t)).powi(2) + var_a * (t * (1.0 - t)).powi(2) / 4.0 + t;
             close(c.phi[0].skip, -var_a * t * (1.0 - t) / (2.0 * D), 1e-12, draw);
@@ -267,9 +267,10 @@ fn configurations_name_every_kind() {
     assert!(explicit.times(2).unwrap_err().contains("descend"));
 }
 
-mod paths {
+mod gaussian {
     use crossfade_math::Coef;
-    use crossfade_math::path::{Baseline, BetaSchedule, Ddpm, Path, PathFn};
+    use crossfade_math::process::{BetaSchedule, Ddpm, Ve};
+    use crossfade_math::{Gaussian, GaussianFn, Process, ProcessFn};
     use crossfade_math::{Grid, GridKind};
 
     const TIMES: [f64; 6] = [0.0104, 0.0995, 0.3003, 0.5005, 0.8013, 0.9996];
@@ -277,15 +278,15 @@ mod paths {
     /// f and g² are what α and σ say, by central differences; inside the cells of the discrete chain.
     #[test]
     fn rates_are_the_derivatives() {
-        for path in Path::all() {
+        for process in Gaussian::all() {
             for t in TIMES {
                 let h = 1e-7;
                 let slope = |f: &dyn Fn(f64) -> f64| (f(t + h) - f(t - h)) / (2.0 * h);
-                let f = slope(&|t| path.alpha(t).ln());
-                let g2 = slope(&|t| path.sigma(t).powi(2)) - 2.0 * f * path.sigma(t).powi(2);
-                let (ours_f, ours_g2) = path.rates(t);
-                assert!((ours_f - f).abs() < 1e-4 * (1.0 + f.abs()), "{path:?} at {t}: {ours_f} {f}");
-                assert!((ours_g2 - g2).abs() < 1e-4 * (1.0 + g2.abs()), "{path:?} at {t}: {ours_g2} {g2}");
+                let f = slope(&|t| process.alpha(t).ln());
+                let g2 = slope(&|t| process.sigma(t).powi(2)) - 2.0 * f * process.sigma(t).powi(2);
+                let (ours_f, ours_g2) = process.rates(t);
+                assert!((ours_f - f).abs() < 1e-4 * (1.0 + f.abs()), "{process:?} at {t}: {ours_f} {f}");
+                assert!((ours_g2 - g2).abs() < 1e-4 * (1.0 + g2.abs()), "{process:?} at {t}: {ours_g2} {g2}");
             }
         }
     }
@@ -293,33 +294,33 @@ mod paths {
     /// The raw target with x_t gives x_0 and eps back.
     #[test]
     fn a_perfect_network_gives_both_back() {
-        for path in Path::all() {
+        for process in Gaussian::all() {
             for t in TIMES {
                 let (x0, eps, at) = (0.37, -1.21, Coef::Same(t));
-                let x_t = path.x_t(&x0, &eps, &at);
-                let pair = path.pair(&x_t, &path.raw_target(&x0, &eps, &at), &at);
-                assert!((pair.x0 - x0).abs() < 1e-9 && (pair.eps - eps).abs() < 1e-9, "{path:?} at {t}: {pair:?}");
-                assert!(path.input(t).noise.is_finite() && path.input(t).scale > 0.0);
+                let x_t = process.x_t(&x0, &eps, &at);
+                let pair = process.prediction(&x_t, &process.raw_target(&x0, &eps, &at), &at);
+                assert!((pair.x0 - x0).abs() < 1e-9 && (pair.eps - eps).abs() < 1e-9, "{process:?} at {t}: {pair:?}");
+                assert!(process.process().input(t).noise.is_finite() && process.process().input(t).scale > 0.0);
             }
         }
     }
 
     #[test]
     fn grids_descend_and_times_of_ratios_are_inverse() {
-        for path in Path::all() {
-            for kind in [GridKind::all(), GridKind::OF_PATHS.to_vec()].concat() {
+        for process in Gaussian::all() {
+            for kind in [GridKind::all(), GridKind::OF_GAUSSIAN.to_vec()].concat() {
                 let grid = Grid { kind, final_t: None };
                 for n in [1, 2, 5, 10, 100] {
-                    let times = grid.times_on(&path, n).unwrap();
-                    assert_eq!((times.len(), times[0], times[n]), (n + 1, 1.0, 0.0), "{path:?} {grid:?}");
+                    let times = grid.times_on(&process, n).unwrap();
+                    assert_eq!((times.len(), times[0], times[n]), (n + 1, 1.0, 0.0), "{process:?} {grid:?}");
                 }
-                assert!(grid.times_on(&path, 0).is_err());
+                assert!(grid.times_on(&process, 0).is_err());
             }
             for t in TIMES {
-                assert!((path.time_of_ratio(path.ratio(t)) - t).abs() < 1e-9, "{path:?} {t}");
+                assert!((process.time_of_ratio(process.ratio(t)) - t).abs() < 1e-9, "{process:?} {t}");
             }
         }
-        let discrete = Path::Ddpm(Default::default());
+        let discrete = Process::Ddpm(Ddpm::default()).gaussian().unwrap();
         for kind in [GridKind::UniformT, GridKind::UniformSqrt] {
             let grid = Grid { kind, final_t: None };
             assert!(grid.times_on(&discrete, 1001).unwrap_err().contains("1000 times"));
@@ -328,27 +329,27 @@ mod paths {
         }
         assert!(Grid { kind: GridKind::LogSnr, final_t: None }.times(5).is_err());
         // The chains end where the published ones do.
-        let latent = Path::Ddpm(Ddpm { schedule: BetaSchedule::ScaledLinear });
-        for (path, alpha_bar) in [(discrete, 4.0358e-5), (latent, 1.42304e-4)] {
-            let found = path.alpha(1.0).powi(2);
-            assert!((found / alpha_bar - 1.0).abs() < 1e-4, "{path:?}: {found}");
+        let latent = Process::Ddpm(Ddpm { schedule: BetaSchedule::ScaledLinear }).gaussian().unwrap();
+        for (process, alpha_bar) in [(discrete, 4.0358e-5), (latent, 1.42304e-4)] {
+            let found = process.alpha(1.0).powi(2);
+            assert!((found / alpha_bar - 1.0).abs() < 1e-4, "{process:?}: {found}");
         }
     }
 
     /// Names lead back to their processes, training times lie inside, and wrong options are named.
     #[test]
-    fn every_baseline_is_complete() {
-        for baseline in Baseline::all() {
-            assert!(baseline.problems().is_empty(), "{baseline:?}");
+    fn every_process_is_complete() {
+        for process in Process::all() {
+            assert!(process.validate().is_empty(), "{process:?}");
             for (u, z) in [(0.0, -4.0), (0.3, 0.0), (1.0 - 1e-16, 4.0)] {
-                let t = baseline.training_time(u, z);
+                let t = process.training_time(u, z);
                 // EDM's law has no upper end; the rest stay in (0, 1].
-                assert!(t >= 0.0 && (t <= 1.0 || baseline.name() == "edm"), "{baseline:?}: {t}");
-                assert!(baseline.input(t.max(1e-6)).noise.is_finite());
+                assert!(t >= 0.0 && (t <= 1.0 || process.name() == "edm"), "{process:?}: {t}");
+                assert!(process.input(t.max(1e-6)).noise.is_finite());
             }
         }
-        let bad = Baseline::Ve(crossfade_math::path::Ve { sigma_min: 3.0, sigma_max: -1.0 }).problems();
-        assert!(bad.len() == 2 && bad.iter().any(|p| p.starts_with("sigma_max must be positive")), "{bad:?}");
+        let bad = Process::Ve(Ve { sigma_min: 3.0, sigma_max: -1.0 }).validate();
+        assert!(bad.len() == 2 && bad.iter().any(|p| p.key == "sigma_max" && p.message.starts_with("must be positive")), "{bad:?}");
     }
 }
 

@@ -10,7 +10,7 @@ use crossfade::lab::{
 };
 use crossfade::loss::AutoencoderLoss;
 use crossfade::math::cld::Cld;
-use crossfade::math::path::PathFn;
+use crossfade::math::path::GaussianFn;
 use crossfade::math::{Attenuation, GridKind, NoiseScale, Process};
 use crossfade::nn::{AutoencoderConfig, Decoders, UNetConfig};
 use crossfade::rng::{Purpose, Stream};

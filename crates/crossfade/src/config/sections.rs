@@ -1,7 +1,7 @@
 //! The sections that no other module owns.
 use crate::data::loader::LoaderConfig;
 use crate::error::Result;
-use crate::sample::path::Churn;
+use crate::sample::gaussian::Churn;
 use crate::sample::{Law, Sampler};
 use crossfade_math::{Blend, EmaSchedule, Grid, LrSchedule};
 use serde::{Deserialize, Serialize};

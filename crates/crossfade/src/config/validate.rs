@@ -4,7 +4,7 @@ use super::{OptimConfig, RunConfig, TrainConfig};
 use crate::augment::LABELS;
 use crate::data::DataConfig;
 use crate::nn::Decoders;
-use crate::sample::path::Churn;
+use crate::sample::gaussian::Churn;
 use crossfade_math::{Attenuation, Blend, Precond};
 
 /// Sizes beyond which a network is a slip of the pen; they also keep every count in 64 bits.

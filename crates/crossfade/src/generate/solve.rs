@@ -4,10 +4,10 @@ use crate::engine::Images;
 use crate::error::{Error, Result};
 use crate::nn::baseline::{Network, ask};
 use crate::sample::cld::{CldProblem, VelocityScore};
-use crate::sample::path::{Denoise, PathProblem};
+use crate::sample::gaussian::{Denoise, GaussianProblem};
 use crate::sample::{Hooks, Law, Problem, Sampled};
-use crossfade_math::cld::Cld;
-use crossfade_math::path::{Baseline, Pair, Path, PathFn};
+use crossfade_math::process::Cld;
+use crossfade_math::path::{Baseline, Prediction, Path, GaussianFn};
 use crossfade_math::{Blend, Field};
 
 /// Samples from standard normals: `start(0)` for x, and `start(1)` for the velocity of CLD.
@@ -32,7 +32,7 @@ pub fn solve(
     }
     let path = law.path().ok_or_else(|| Error::Run(format!("{} has no path", law.name())))?;
     let denoise = PathNet { net, path, blend: &config.blend, clip: config.clip() };
-    let mut problem = PathProblem::new(&denoise, path);
+    let mut problem = GaussianProblem::new(&denoise, path);
     (problem.clip, problem.eta, problem.churn) = (config.clip(), config.eta, config.churn);
     sampler.run(&problem, &times, start(0).scale(path.sigma(1.0)), hooks)
 }
@@ -66,12 +66,12 @@ impl PathNet<'_> {
 }
 
 impl Denoise<Images> for PathNet<'_> {
-    fn denoise(&self, x_t: &Images, t: f64) -> Result<Pair<Images>> {
+    fn denoise(&self, x_t: &Images, t: f64) -> Result<Prediction<Images>> {
         let Some(baseline) = self.net.baseline() else {
             let heads = self.net.predict(x_t, t)?;
             let process = self.net.process();
             let x0 = self.blend.estimate(&process, x_t, &heads.phi, &heads.eps, t, None).x0;
-            return Ok(self.path.pair_of_x0(x_t, x0, t));
+            return Ok(self.path.prediction_of_x0(x_t, x0, t));
         };
         let said = ask(self.net, &baseline, x_t, t);
         let pair = self.path.pair(x_t, &said.target, &t.into());
@@ -80,7 +80,7 @@ impl Denoise<Images> for PathNet<'_> {
         let limited = |x: Images| self.clip.map_or_else(|| x.clone(), |c| x.clamp(-c, c));
         let (share, other) = (self.share(), limited(pair.x0));
         let mean = Images::lincomb(&[(share.into(), &limited(x0)), ((1.0 - share).into(), &other)]);
-        Ok(self.path.pair_of_x0(x_t, mean, t))
+        Ok(self.path.prediction_of_x0(x_t, mean, t))
     }
 }
 

@@ -1,13 +1,13 @@
 //! What a sampler makes of Gaussian data, exactly: the error of a distribution without the error of sampling from it.
 use super::mixture::Mixture;
 use super::oracle::Oracle;
-use super::path_oracle::{CldOracle, PathOracle};
+use super::exact::{CldOracle, GaussianOracle};
 use super::points::Points;
 use crate::error::{Error, Result};
 use crate::sample::cld::CldProblem;
-use crate::sample::path::{Churn, PathProblem};
+use crate::sample::gaussian::{Churn, GaussianProblem};
 use crate::sample::{Hooks, Law, Problem, Sampler};
-use crossfade_math::path::PathFn;
+use crossfade_math::path::GaussianFn;
 use crossfade_math::{Grid, GridKind};
 
 /// A normal distribution on the line.
@@ -63,8 +63,8 @@ fn end(data: Normal, law: &Law, sampler: Sampler, times: &[f64]) -> Result<Norma
                     sampler.run(&Problem::new(&oracle, *process), times, x, &mut hooks)?
                 }
                 _ => {
-                    let oracle = PathOracle { mixture, path };
-                    let mut problem = PathProblem::new(&oracle, path);
+                    let oracle = GaussianOracle { mixture, path };
+                    let mut problem = GaussianProblem::new(&oracle, path);
                     problem.churn = Churn { noise: 1.0, ..Churn::default() };
                     sampler.run(&problem, times, x, &mut hooks)?
                 }

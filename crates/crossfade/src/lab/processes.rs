@@ -2,15 +2,15 @@
 use super::measure::{median, rms, sliced_w2};
 use super::mixture::{Mixture, normals};
 use super::oracle::Oracle;
-use super::path_oracle::{CldOracle, PathOracle};
+use super::exact::{CldOracle, GaussianOracle};
 use super::points::Points;
 use super::report::{Cell, Curve};
 use super::{LabConfig, REFERENCE_FACTOR};
 use crate::error::{Error, Result};
 use crate::sample::cld::CldProblem;
-use crate::sample::path::PathProblem;
+use crate::sample::gaussian::GaussianProblem;
 use crate::sample::{Hooks, Law, Sampled, Sampler};
-use crossfade_math::path::{Baseline, Output, PathFn};
+use crossfade_math::path::{Baseline, Output, GaussianFn};
 use crossfade_math::{Field, Grid, GridKind, NoiseScale, Process};
 
 /// Every process whose samplers differ from another's: what a network predicts beside its target is nothing to an exact
@@ -48,8 +48,8 @@ pub fn solve(
             sampler.run(&CldProblem::new(&oracle, *cld), &times, (start, velocity), &mut hooks)
         }
         (_, Some(path)) => {
-            let oracle = PathOracle { mixture: mixture.clone(), path };
-            sampler.run(&PathProblem::new(&oracle, path), &times, start.scale(path.sigma(1.0)), &mut hooks)
+            let oracle = GaussianOracle { mixture: mixture.clone(), path };
+            sampler.run(&GaussianProblem::new(&oracle, path), &times, start.scale(path.sigma(1.0)), &mut hooks)
         }
         _ => Err(Error::request(format!("{} has no exact denoiser here", law.name()))),
     }

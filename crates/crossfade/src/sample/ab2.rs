@@ -1,9 +1,9 @@
 //! Native multistep of second order (§10.2, AB2): phi is extrapolated in t, eps in σ.
-use super::{Hooks, Problem, State, steps};
+use super::{Hooks, AttenuationProblem, State, steps};
 use crate::error::Result;
 use crossfade_math::{AttenuationFn, Estimate, Field, solver};
 
-pub fn ab2<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub fn ab2<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     let mut before: Option<(f64, Estimate<F>)> = None;
     for (step, t, s) in steps(times) {
         let e = problem.estimate(&x, t)?;
@@ -16,7 +16,7 @@ pub fn ab2<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, hooks: &mut 
 
 /// The first-order step plus AB2's correction: ΔH(phi_n) + c_t [h(phi_n) − h(phi_{n−1})] + c_σ (eps_n − eps_{n−1}).
 pub fn extrapolated<F: Field>(
-    problem: &Problem<F>,
+    problem: &AttenuationProblem<F>,
     e: &Estimate<F>,
     before: Option<&(f64, Estimate<F>)>,
     t: f64,

@@ -1,9 +1,9 @@
 //! Alg. 2 of the paper: x_s = ũ + σ̃ z.
-use super::{Hooks, Problem, State, steps};
+use super::{Hooks, AttenuationProblem, State, steps};
 use crate::error::Result;
 use crossfade_math::Field;
 
-pub fn alg2<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub fn alg2<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     for (step, t, s) in steps(times) {
         let e = problem.estimate(&x, t)?;
         (hooks.observe)(State { step, t, x_t: &x, x0: &e.x0 });

@@ -2,7 +2,7 @@
 use super::{Hooks, Sampler, Setting, State, steps};
 use crate::error::Result;
 use crossfade_math::Field;
-use crossfade_math::cld::Cld;
+use crossfade_math::process::Cld;
 use std::cell::Cell;
 
 /// All that these samplers may know of a network.

@@ -2,21 +2,21 @@
 //!
 //! Only x_0's drift is extrapolated, so the second order holds for constant attenuation; the drawn parts of the other
 //! attenuations enter at first order.
-use super::{Hooks, Problem, State, steps};
+use super::{Hooks, AttenuationProblem, State, steps};
 use crate::error::Result;
 use crossfade_math::{Field, solver};
 
-pub fn data2m<F: Field>(problem: &Problem<F>, times: &[f64], x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub fn data2m<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], x: F, hooks: &mut Hooks<F>) -> Result<F> {
     multistep(problem, times, x, hooks, 0.0, |t, s| solver::data_J1(problem.process.noise, t, s))
 }
 
 /// Alg. 2 of second order.
-pub fn alg2_second<F: Field>(problem: &Problem<F>, times: &[f64], x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub fn alg2_second<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], x: F, hooks: &mut Hooks<F>) -> Result<F> {
     multistep(problem, times, x, hooks, 1.0, |t, s| solver::bridge_J1(problem.process.noise, t, s))
 }
 
 fn multistep<F: Field>(
-    problem: &Problem<F>,
+    problem: &AttenuationProblem<F>,
     times: &[f64],
     mut x: F,
     hooks: &mut Hooks<F>,

@@ -1,9 +1,9 @@
 //! Single-step second order (§10.2): a first-order half step in σ, then phi through both nodes in t and eps in σ.
-use super::{Hooks, Problem, State, steps};
+use super::{Hooks, AttenuationProblem, State, steps};
 use crate::error::Result;
 use crossfade_math::{AttenuationFn, Field, solver};
 
-pub fn midpoint<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub fn midpoint<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     let noise = problem.process.noise;
     for (step, t, s) in steps(times) {
         let e = problem.estimate(&x, t)?;

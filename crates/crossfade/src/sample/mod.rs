@@ -1,6 +1,6 @@
 //! Samplers: from noise at time 1 to x_0. Each is one function that owns its loop; one file, and one line in `registry.rs`.
 //!
-//! They know a network only through [`Predict`], [`path::Denoise`] or [`cld::VelocityScore`] and combine images only through
+//! They know a network only through [`Predict`], [`gaussian::Denoise`] or [`cld::VelocityScore`] and combine images only through
 //! [`Field`], so the laboratory runs the same lines in f64 that sampling runs on tensors. Every step of attenuation is the
 //! analytic one, `anchor + H_s(phi) + σ_s eps`, plus what a higher order adds: hence any attenuation, any noise scale, any
 //! number of steps from 1 up.
@@ -8,22 +8,22 @@ mod ab2;
 mod alg2;
 pub mod cld;
 mod data2m;
-mod ddim;
-mod law;
+mod first_order;
+mod fit;
+pub mod gaussian;
 mod midpoint;
-pub mod path;
 mod predictor_corrector;
 mod reference_heun;
 mod registry;
 
-pub use law::Law;
+pub use fit::Form;
 pub use registry::Sampler;
 
 use crate::error::{Error, Result};
-use crossfade_math::{Blend, Estimate, Field, Process};
+use crossfade_math::{Adm, Blend, Estimate, Field};
 use std::cell::Cell;
 
-/// What a network says of x_t.
+/// What a network predicts at x_t.
 #[derive(Clone, Debug)]
 pub struct Heads<F> {
     /// The parts of phi_hat.
@@ -38,12 +38,12 @@ pub trait Predict<F> {
     fn predict(&self, x_t: &F, t: f64) -> Result<Heads<F>>;
 }
 
-/// What is solved: a network's view of a process.
-pub struct Problem<'a, F> {
+/// What the samplers of attenuation solve: a network and the process that it was trained for.
+pub struct AttenuationProblem<'a, F> {
     /// The network, or an oracle.
     pub net: &'a dyn Predict<F>,
     /// The process that it was trained for.
-    pub process: Process,
+    pub process: Adm,
     /// How its heads become one estimate.
     pub blend: Blend,
     /// Limits x̂_0 to ±clip at every step.
@@ -52,9 +52,9 @@ pub struct Problem<'a, F> {
     evaluations: Cell<usize>,
 }
 
-impl<'a, F: Field> Problem<'a, F> {
+impl<'a, F: Field> AttenuationProblem<'a, F> {
     /// A problem without clipping or blending.
-    pub fn new(net: &'a dyn Predict<F>, process: Process) -> Self {
+    pub fn new(net: &'a dyn Predict<F>, process: Adm) -> Self {
         Self { net, process, blend: Blend::Heads, clip: None, evaluations: Cell::new(0) }
     }
 
@@ -114,7 +114,7 @@ pub trait Setting<F> {
     fn solve(&self, sampler: Sampler, times: &[f64], x: Self::Start, hooks: &mut Hooks<F>) -> Option<Result<F>>;
 }
 
-impl<F: Field> Setting<F> for Problem<'_, F> {
+impl<F: Field> Setting<F> for AttenuationProblem<'_, F> {
     type Start = F;
     fn kind(&self) -> String {
         "attenuation".into()

@@ -1,14 +1,14 @@
 //! Predictor–corrector (§10.2): predict by AB2, evaluate there (the next step needs it anyway), correct by AM3. One
 //! evaluation a step, third order for constant attenuation.
 use super::ab2::extrapolated;
-use super::{Hooks, Problem, State, steps};
+use super::{Hooks, AttenuationProblem, State, steps};
 use crate::error::Result;
 use crossfade_math::{AttenuationFn, Estimate, Field, solver};
 
 /// Below this ratio σ_s/σ_t the corrector amplifies the error of eps(s) by 1/σ_s and is left out (§10.2, caution).
 const STABLE: f64 = 0.3;
 
-pub fn predictor_corrector<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub fn predictor_corrector<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     let noise = problem.process.noise;
     let mut before: Option<(f64, Estimate<F>)> = None;
     let mut now: Option<Estimate<F>> = None;
@@ -35,7 +35,7 @@ pub fn predictor_corrector<F: Field>(problem: &Problem<F>, times: &[f64], mut x:
 
 /// ΔH(phi_n) + AM3 on the changes of h(phi) in t and of eps in σ (AM2 on the first step).
 fn corrected<F: Field>(
-    problem: &Problem<F>,
+    problem: &AttenuationProblem<F>,
     before: Option<&(f64, Estimate<F>)>,
     e: &Estimate<F>,
     next: &Estimate<F>,

@@ -1,10 +1,10 @@
 //! The older release's second-order sampler: Heun on the drift −C − eps/√t of the reverse SDE, plus the bridge's noise.
 //! Only steps of full length are corrected; it converges like a first-order method because the noise is frozen.
-use super::{Hooks, Problem, State, steps};
+use super::{Hooks, AttenuationProblem, State, steps};
 use crate::error::Result;
 use crossfade_math::{AttenuationFn, Estimate, Field};
 
-pub fn reference_heun<F: Field>(problem: &Problem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub fn reference_heun<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     let process = problem.process;
     let full = (times[0] - times[1]) * (1.0 - 1e-9);
     // dx/d(−t) = −h(phi) − (dσ²/dt)/σ eps; ½ of the noise term's weight would be the probability flow.

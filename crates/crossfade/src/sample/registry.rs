@@ -1,7 +1,7 @@
 //! The registered samplers: one line each.
 use super::cld::{self, CldProblem};
-use super::path::{PathProblem, ddim as path_ddim, euler, heun, multistep};
-use super::{Hooks, Problem, ab2, alg2, data2m, ddim, midpoint, predictor_corrector, reference_heun};
+use super::gaussian::{GaussianProblem, ddim, euler, heun, multistep};
+use super::{Hooks, AttenuationProblem, ab2, alg2, data2m, first_order, midpoint, predictor_corrector, reference_heun};
 use crate::error::{Error, Result};
 use crossfade_math::Field;
 
@@ -11,15 +11,15 @@ type Loop<P, S, F> = fn(&P, &[f64], S, &mut Hooks<F>) -> Result<F>;
 /// A sampler's loops, one for each form in which a process can be known.
 pub(super) struct Loops<'a, F> {
     /// By phi and eps: attenuation.
-    pub attenuation: Option<Loop<Problem<'a, F>, F, F>>,
+    pub attenuation: Option<Loop<AttenuationProblem<'a, F>, F, F>>,
     /// By (α_t, σ_t): x_t = α_t x_0 + σ_t eps.
-    pub path: Option<Loop<PathProblem<'a, F>, F, F>>,
+    pub gaussian: Option<Loop<GaussianProblem<'a, F>, F, F>>,
     /// By the score of a velocity: CLD.
     pub cld: Option<Loop<CldProblem<'a, F>, (F, F), F>>,
 }
 
 impl<F> Loops<'_, F> {
-    const NONE: Self = Self { attenuation: None, path: None, cld: None };
+    const NONE: Self = Self { attenuation: None, gaussian: None, cld: None };
 }
 
 /// One line a sampler: variant, name, order of convergence, evaluations a step, whether it draws noise, its loops.
@@ -75,9 +75,9 @@ registry! {
     /// The paper's Alg. 2: the bridge with both heads.
     Alg2 = "alg2", 1, 1, true => { attenuation: alg2::alg2 };
     /// Deterministic, first order: DDIM on this process, the reference's default.
-    FirstOrder = "first-order", 1, 1, false => { attenuation: |p, times, x, hooks| ddim::ddim(p, times, x, hooks, 0.0) };
+    FirstOrder = "first-order", 1, 1, false => { attenuation: |p, times, x, hooks| first_order::ddim(p, times, x, hooks, 0.0) };
     /// DDIM with η = ½, halfway between deterministic and Alg. 2.
-    DdimHalf = "ddim-half", 1, 1, true => { attenuation: |p, times, x, hooks| ddim::ddim(p, times, x, hooks, 0.5) };
+    DdimHalf = "ddim-half", 1, 1, true => { attenuation: |p, times, x, hooks| first_order::ddim(p, times, x, hooks, 0.5) };
     /// Second-order multistep on both heads (Adams–Bashforth).
     Ab2 = "ab2", 2, 1, false => { attenuation: ab2::ab2 };
     /// Second-order multistep on the estimate of x_0.
@@ -91,27 +91,27 @@ registry! {
     /// The older release's Heun with bridge noise, two evaluations a step; kept for comparison.
     ReferenceHeun = "reference-heun", 1, 2, true => { attenuation: reference_heun::reference_heun };
     /// DDIM with the η that is asked for, 0 by default; Euler in κ = σ/α.
-    Ddim = "ddim", 1, 1, false => { path: |p, times, x, hooks| path_ddim::ddim(p, times, x, hooks, p.eta) };
+    Ddim = "ddim", 1, 1, false => { gaussian: |p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta) };
     /// DDPM's own, on any subset of times: the posterior with variance β̃, which is η = 1.
-    Ancestral = "ancestral", 1, 1, true => { path: |p, times, x, hooks| path_ddim::ddim(p, times, x, hooks, 1.0) };
+    Ancestral = "ancestral", 1, 1, true => { gaussian: |p, times, x, hooks| ddim::ddim(p, times, x, hooks, 1.0) };
     /// The same with variance β.
-    AncestralLarge = "ancestral-large", 1, 1, true => { path: path_ddim::ancestral_large };
+    AncestralLarge = "ancestral-large", 1, 1, true => { gaussian: ddim::ancestral_large };
     /// Euler–Maruyama on the reverse equation, the paper's choice for most baselines.
-    EulerMaruyama = "euler-maruyama", 1, 1, true => { path: euler::euler_maruyama, cld: cld::euler_maruyama };
+    EulerMaruyama = "euler-maruyama", 1, 1, true => { gaussian: euler::euler_maruyama, cld: cld::euler_maruyama };
     /// Euler–Maruyama in κ.
-    KappaMaruyama = "kappa-maruyama", 1, 1, true => { path: euler::kappa_maruyama };
+    KappaMaruyama = "kappa-maruyama", 1, 1, true => { gaussian: euler::kappa_maruyama };
     /// Score-SDE's predictor: the chain's own transition, reversed.
-    ReverseDiffusion = "reverse-diffusion", 1, 1, true => { path: euler::reverse_diffusion };
+    ReverseDiffusion = "reverse-diffusion", 1, 1, true => { gaussian: euler::reverse_diffusion };
     /// Euler in t on the probability flow.
-    ProbabilityFlow = "probability-flow", 1, 1, false => { path: euler::probability_flow };
+    ProbabilityFlow = "probability-flow", 1, 1, false => { gaussian: euler::probability_flow };
     /// EDM's Heun, deterministic.
-    Heun = "heun", 2, 2, false => { path: |p, times, x, hooks| heun::heun(p, times, x, hooks, &heun::Churn::NONE) };
+    Heun = "heun", 2, 2, false => { gaussian: |p, times, x, hooks| heun::heun(p, times, x, hooks, &heun::Churn::NONE) };
     /// EDM's Heun with churn, by default that of its CIFAR-10 runs.
-    HeunChurn = "heun-churn", 1, 2, true => { path: |p, times, x, hooks| heun::heun(p, times, x, hooks, &p.churn) };
+    HeunChurn = "heun-churn", 1, 2, true => { gaussian: |p, times, x, hooks| heun::heun(p, times, x, hooks, &p.churn) };
     /// DPM-Solver++(2M).
-    Dpmpp2M = "dpmpp-2m", 2, 1, false => { path: multistep::dpmpp_2m };
+    Dpmpp2M = "dpmpp-2m", 2, 1, false => { gaussian: multistep::dpmpp_2m };
     /// UniPC-2 with data prediction: a predictor of second order, which the corrector makes third.
-    UniPc = "unipc", 3, 1, false => { path: multistep::unipc };
+    UniPc = "unipc", 3, 1, false => { gaussian: multistep::unipc };
     /// CLD's symmetric splitting: half an exact step without the score, a whole step of the score, the other half.
     Sscs = "sscs", 1, 1, true => { cld: cld::sscs };
 }
@@ -126,8 +126,8 @@ impl Sampler {
         })
     }
 
-    /// Whether it steps in t or κ from the very start, which needs something of the picture there: α_1 > 0.
-    pub(super) fn starts_from_a_rest(self) -> bool {
+    /// Whether its first step divides by α_1, which must not be zero then: it steps in t or κ from the very start.
+    pub(super) fn needs_signal_at_start(self) -> bool {
         matches!(self, Self::EulerMaruyama | Self::KappaMaruyama | Self::ReverseDiffusion | Self::ProbabilityFlow)
     }
 }

@@ -10,7 +10,7 @@ use crate::rng::{Purpose, Stream};
 use crate::task::Planes;
 use crate::train;
 use crossfade_math::Field;
-use crossfade_math::path::{Path, PathFn};
+use crossfade_math::path::{Path, GaussianFn};
 use serde::Serialize;
 
 /// Images that are denoised.

@@ -1,5 +1,5 @@
 //! DDPM: a discrete chain of 1000 steps (§9). Time i/1000 is after step i.
-use super::{Input, PathFn, Target};
+use super::{GaussianFn, Input, ProcessFn, Target};
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
@@ -61,7 +61,23 @@ impl Ddpm {
     }
 }
 
-impl PathFn for Ddpm {
+impl ProcessFn for Ddpm {
+    /// The network counts from 0.
+    fn input(&self, t: f64) -> Input {
+        Input { scale: 1.0, noise: t * STEPS as f64 - 1.0 }
+    }
+    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
+        ((uniform * STEPS as f64).floor().min(STEPS as f64 - 1.0) + 1.0) / STEPS as f64
+    }
+    fn sampler(&self) -> &'static str {
+        "ancestral"
+    }
+    fn gaussian(&self) -> Option<&dyn GaussianFn> {
+        Some(self)
+    }
+}
+
+impl GaussianFn for Ddpm {
     fn alpha(&self, t: f64) -> f64 {
         (0.5 * self.log_alpha_bar(t).0).exp()
     }
@@ -78,17 +94,7 @@ impl PathFn for Ddpm {
     fn target(&self, _t: f64) -> Target {
         Target::EPS
     }
-    /// The network counts from 0.
-    fn input(&self, t: f64) -> Input {
-        Input { scale: 1.0, noise: t * STEPS as f64 - 1.0 }
-    }
-    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
-        ((uniform * STEPS as f64).floor().min(STEPS as f64 - 1.0) + 1.0) / STEPS as f64
-    }
     fn tick(&self) -> Option<f64> {
         Some(1.0 / STEPS as f64)
-    }
-    fn sampler(&self) -> &'static str {
-        "ancestral"
     }
 }

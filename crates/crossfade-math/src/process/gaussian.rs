@@ -1,26 +1,12 @@
-//! Processes of the form x_t = α_t x_0 + σ_t eps (§9): the baselines, each one file and one line below.
+//! Processes of the form x_t = α_t x_0 + σ_t eps (§9): the coefficients of one, and what follows from them.
 //!
-//! Whatever a baseline predicts, it is a line a·x_0 + b·eps ([`Target`]); with x_t that gives both x̂_0 and eps_hat, and a
-//! sampler that knows only (α_t, σ_t) serves every process here.
-mod adm;
-mod ddpm;
-mod edm;
-mod flow;
-mod registry;
-mod ve;
-mod vp;
+//! Whatever such a process predicts is a line a·x_0 + b·eps ([`Target`]); with x_t that gives both x̂_0 and eps_hat, and a
+//! sampler that knows only (α_t, σ_t) serves every process of this form.
+use super::{Process, ProcessFn};
+use crate::{Coef, Field};
 
-pub use ddpm::{BetaSchedule, Ddpm};
-pub use edm::Edm;
-pub use flow::Flow;
-pub use registry::{Baseline, Output, Path};
-pub use ve::Ve;
-pub use vp::Vp;
-
-use crate::{Coef, Field, GridKind};
-
-/// What defines a process. Times run from 1 (noise) to 0 (data).
-pub trait PathFn {
+/// The coefficients of a process. Times run from 1 (noise) to 0 (data).
+pub trait GaussianFn {
     /// α_t, the share of the picture.
     fn alpha(&self, t: f64) -> f64;
 
@@ -31,32 +17,13 @@ pub trait PathFn {
     /// dx = f x dt + g dw.
     fn rates(&self, t: f64) -> (f64, f64);
 
-    /// The smallest time that the network is asked at.
+    /// The smallest time at which the network is evaluated.
     fn t_end(&self) -> f64;
 
     /// What the network learns at t.
     fn target(&self, t: f64) -> Target;
 
-    /// The scale of the network's input and the time as it sees it.
-    fn input(&self, t: f64) -> Input;
-
-    /// A training time from one uniform and one normal number.
-    fn training_time(&self, uniform: f64, normal: f64) -> f64;
-
-    /// The name of the sampler that its paper uses.
-    fn sampler(&self) -> &'static str;
-
-    /// The times that its paper uses.
-    fn grid(&self) -> GridKind {
-        GridKind::UniformT
-    }
-
-    /// Its options that must be positive; one that ends in `_min` must be below the one after it.
-    fn options(&self) -> Vec<(&'static str, f64)> {
-        vec![]
-    }
-
-    /// The length between two times where the network knows only some.
+    /// The distance between two times of a process with discrete times.
     fn tick(&self) -> Option<f64> {
         None
     }
@@ -76,25 +43,46 @@ impl Target {
     pub const EPS: Self = Self { x0: 0.0, eps: 1.0 };
 }
 
-/// c_in and c_noise.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Input {
-    /// Multiplies x_t before the network.
-    pub scale: f64,
-    /// The time as the network sees it.
-    pub noise: f64,
-}
-
 /// x̂_0 and eps_hat with x_t = α_t x̂_0 + σ_t eps_hat.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pair<F> {
+pub struct Prediction<F> {
     /// x̂_0.
     pub x0: F,
     /// eps_hat.
     pub eps: F,
 }
 
-impl Path {
+/// A process that is known to have the form x_t = α_t x_0 + σ_t eps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gaussian(Process);
+
+impl Gaussian {
+    /// The view of `process`, if it has this form.
+    pub(super) fn new(process: Process) -> Option<Self> {
+        ProcessFn::gaussian(&process).is_some().then_some(Self(process))
+    }
+
+    /// Every process of this form with its published constants; constant attenuation with each noise scale.
+    pub fn all() -> Vec<Self> {
+        let adm = crate::NoiseScale::ALL.into_iter().map(|noise| super::Adm { noise, ..Default::default() }.into());
+        let others = Process::all().into_iter().filter(|process| process.adm().is_none());
+        others.chain(adm).filter_map(Self::new).collect()
+    }
+
+    /// The process itself.
+    pub fn process(&self) -> &Process {
+        &self.0
+    }
+
+    /// The name used in tables.
+    pub fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn coefficients(&self) -> &dyn GaussianFn {
+        ProcessFn::gaussian(&self.0).expect("only processes of this form are wrapped")
+    }
+
     /// Forward marginal x_t = α_t x_0 + σ_t eps.
     pub fn x_t<F: Field>(&self, x0: &F, eps: &F, t: &Coef) -> F {
         F::lincomb(&[(t.map(|t| self.alpha(t)), x0), (t.map(|t| self.sigma(t)), eps)])
@@ -107,7 +95,7 @@ impl Path {
 
     /// x̂_0 and eps_hat from x_t and the raw output F: two lines through two unknowns. Where nothing of the picture is left
     /// (α_t = 0) and only eps is learnt, x̂_0 = 0 and eps_hat = x_t/σ_t.
-    pub fn pair<F: Field>(&self, x_t: &F, raw: &F, t: &Coef) -> Pair<F> {
+    pub fn prediction<F: Field>(&self, x_t: &F, raw: &F, t: &Coef) -> Prediction<F> {
         let solve = |t: f64| {
             let (alpha, sigma, target) = (self.alpha(t), self.sigma(t), self.target(t));
             match alpha * target.eps - sigma * target.x0 {
@@ -116,14 +104,14 @@ impl Path {
             }
         };
         let line = |k: usize| F::lincomb(&[(t.map(|t| solve(t)[k]), x_t), (t.map(|t| solve(t)[k + 1]), raw)]);
-        Pair { x0: line(0), eps: line(2) }
+        Prediction { x0: line(0), eps: line(2) }
     }
 
-    /// The pair of an estimate of x_0: eps_hat = (x_t − α_t x̂_0)/σ_t.
-    pub fn pair_of_x0<F: Field>(&self, x_t: &F, x0: F, t: f64) -> Pair<F> {
+    /// Both estimates from that of x_0: eps_hat = (x_t − α_t x̂_0)/σ_t.
+    pub fn prediction_of_x0<F: Field>(&self, x_t: &F, x0: F, t: f64) -> Prediction<F> {
         let (alpha, sigma) = (self.alpha(t), self.sigma(t));
         let eps = F::lincomb(&[((1.0 / sigma).into(), x_t), ((-alpha / sigma).into(), &x0)]);
-        Pair { x0, eps }
+        Prediction { x0, eps }
     }
 
     /// κ_t = σ_t/α_t, the noise for a picture of full strength; infinite where α_t = 0.
@@ -136,7 +124,7 @@ impl Path {
         -self.ratio(t).ln()
     }
 
-    /// The time with κ_t = `ratio`, between the ends; κ rises with t, so halving finds it.
+    /// The time with κ_t = `ratio`, between the ends, by bisection: κ rises with t.
     pub fn time_of_ratio(&self, ratio: f64) -> f64 {
         let (mut low, mut high) = (0.0, 1.0);
         for _ in 0..100 {
@@ -151,35 +139,25 @@ impl Path {
     }
 }
 
-impl PathFn for Path {
+impl GaussianFn for Gaussian {
+    /// Exactly 1 at t = 0, whatever rounding or a smallest noise level leaves there.
     fn alpha(&self, t: f64) -> f64 {
-        if t == 0.0 { 1.0 } else { self.process().alpha(t) }
+        if t == 0.0 { 1.0 } else { self.coefficients().alpha(t) }
     }
+    /// Exactly 0 at t = 0.
     fn sigma(&self, t: f64) -> f64 {
-        if t == 0.0 { 0.0 } else { self.process().sigma(t) }
+        if t == 0.0 { 0.0 } else { self.coefficients().sigma(t) }
     }
     fn rates(&self, t: f64) -> (f64, f64) {
-        self.process().rates(t)
+        self.coefficients().rates(t)
     }
     fn t_end(&self) -> f64 {
-        self.process().t_end()
+        self.coefficients().t_end()
     }
     fn target(&self, t: f64) -> Target {
-        self.process().target(t)
-    }
-    fn input(&self, t: f64) -> Input {
-        self.process().input(t)
-    }
-    fn training_time(&self, uniform: f64, normal: f64) -> f64 {
-        self.process().training_time(uniform, normal)
-    }
-    fn sampler(&self) -> &'static str {
-        self.process().sampler()
-    }
-    fn grid(&self) -> GridKind {
-        self.process().grid()
+        self.coefficients().target(t)
     }
     fn tick(&self) -> Option<f64> {
-        self.process().tick()
+        self.coefficients().tick()
     }
 }

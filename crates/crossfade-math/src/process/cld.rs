@@ -1,7 +1,8 @@
 //! Critically damped Langevin diffusion (§9): the picture is driven by a velocity that carries all the noise.
 //!
 //! du = A u β dt + noise in v only, u = (x, v); per element a 2x2 linear equation, so that moments are closed.
-use crate::path::Input;
+use super::{Extra, Input, ProcessFn, check_options};
+use crate::{GridKind, Problem};
 use serde::{Deserialize, Serialize};
 
 /// The process. M is the mass, Γ = 2√M its critical damping, β the speed, γ the variance of v_0 in units of M.
@@ -130,20 +131,6 @@ impl Cld {
         [[mean_x, l_xx, 0.0], [mean_v, l_xv, l_vv]]
     }
 
-    /// The network's input is not scaled; it is told the time in thousandths.
-    pub fn input(&self, t: f64) -> Input {
-        Input { scale: 1.0, noise: 999.0 * t }
-    }
-
-    pub(crate) fn options(&self) -> Vec<(&'static str, f64)> {
-        vec![("inverse_mass", self.inverse_mass), ("beta", self.beta), ("gamma", self.gamma)]
-    }
-
-    /// Uniform, but for what the covariance cannot be inverted at.
-    pub fn training_time(&self, uniform: f64) -> f64 {
-        1e-5 + (1.0 - 1e-5) * uniform
-    }
-
     /// The mixed score: α = c_t v + F, where c_t v would be right for x_0 = 0 if x were unknown, c_t = 1/(ℓ_t Σ_vv).
     pub fn mixing(&self, t: f64) -> f64 {
         1.0 / (self.score_scale(t) * self.covariance(t).vv)
@@ -157,6 +144,30 @@ impl Cld {
         let from_start = x * x * noise.vv - 2.0 * x * v * noise.xv + v * v * noise.xx;
         let det = noise.det() + self.gamma * self.mass() * from_start;
         (self.covariance(t).xx / det).sqrt()
+    }
+}
+
+impl ProcessFn for Cld {
+    /// The network's input is not scaled; it reads the time in thousandths.
+    fn input(&self, t: f64) -> Input {
+        Input { scale: 1.0, noise: 999.0 * t }
+    }
+    /// Uniform, except for the times near 0 at which the covariance cannot be inverted.
+    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
+        1e-5 + (1.0 - 1e-5) * uniform
+    }
+    fn sampler(&self) -> &'static str {
+        "sscs"
+    }
+    /// The paper's, without its extra evaluation at 1e-3.
+    fn grid(&self) -> GridKind {
+        GridKind::UniformSqrt
+    }
+    fn extra(&self) -> Extra {
+        Extra { velocity: true, ..Extra::default() }
+    }
+    fn validate(&self) -> Vec<Problem> {
+        check_options(&[("inverse_mass", self.inverse_mass), ("beta", self.beta), ("gamma", self.gamma)])
     }
 }
 

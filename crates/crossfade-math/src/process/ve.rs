@@ -1,5 +1,6 @@
 //! Score-SDE, variance exploding: σ rises geometrically, the picture stays (§9).
-use super::{Input, PathFn, Target};
+use super::{GaussianFn, Input, ProcessFn, Target, check_options};
+use crate::Problem;
 use serde::{Deserialize, Serialize};
 
 /// The variance-exploding equation.
@@ -18,7 +19,28 @@ impl Default for Ve {
     }
 }
 
-impl PathFn for Ve {
+impl ProcessFn for Ve {
+    /// Without the scale of the input a network would have to undo a factor of 50 by itself, as the published one does by
+    /// normalising; c_in keeps the comparison about processes.
+    fn input(&self, t: f64) -> Input {
+        let sigma = self.sigma(t);
+        Input { scale: 1.0 / (1.0 + sigma * sigma).sqrt(), noise: (0.5 * sigma).ln() }
+    }
+    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
+        1e-5 + (1.0 - 1e-5) * uniform
+    }
+    fn sampler(&self) -> &'static str {
+        "reverse-diffusion"
+    }
+    fn gaussian(&self) -> Option<&dyn GaussianFn> {
+        Some(self)
+    }
+    fn validate(&self) -> Vec<Problem> {
+        check_options(&[("sigma_min", self.sigma_min), ("sigma_max", self.sigma_max)])
+    }
+}
+
+impl GaussianFn for Ve {
     fn alpha(&self, _t: f64) -> f64 {
         1.0
     }
@@ -34,20 +56,5 @@ impl PathFn for Ve {
     }
     fn target(&self, _t: f64) -> Target {
         Target::EPS
-    }
-    /// Without the scale of the input a network would have to undo a factor of 50 by itself, as the published one does by
-    /// normalising; c_in keeps the comparison about processes.
-    fn input(&self, t: f64) -> Input {
-        let sigma = self.sigma(t);
-        Input { scale: 1.0 / (1.0 + sigma * sigma).sqrt(), noise: (0.5 * sigma).ln() }
-    }
-    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
-        1e-5 + (1.0 - 1e-5) * uniform
-    }
-    fn sampler(&self) -> &'static str {
-        "reverse-diffusion"
-    }
-    fn options(&self) -> Vec<(&'static str, f64)> {
-        vec![("sigma_min", self.sigma_min), ("sigma_max", self.sigma_max)]
     }
 }

@@ -1,21 +1,21 @@
 //! DPM-Solver++(2M) and UniPC: exponential integrators in λ = ln(α/σ) with the estimates of earlier steps.
-use super::{Hooks, PathProblem, observe, steps};
+use super::{Hooks, GaussianProblem, observe, steps};
 use crate::error::Result;
 use crossfade_math::Field;
-use crossfade_math::path::PathFn;
+use crossfade_math::GaussianFn;
 
 /// x_s = (σ_s/σ_t) x + (α_s − α_t σ_s/σ_t) D: exact while D stays as it is; nothing here is infinite at either end.
-fn exponential<F: Field>(p: &PathProblem<F>, x: &F, d: &F, t: f64, s: f64) -> F {
-    let shrink = p.path.sigma(s) / p.path.sigma(t);
-    F::lincomb(&[(shrink.into(), x), ((p.path.alpha(s) - p.path.alpha(t) * shrink).into(), d)])
+fn exponential<F: Field>(p: &GaussianProblem<F>, x: &F, d: &F, t: f64, s: f64) -> F {
+    let shrink = p.process.sigma(s) / p.process.sigma(t);
+    F::lincomb(&[(shrink.into(), x), ((p.process.alpha(s) - p.process.alpha(t) * shrink).into(), d)])
 }
 
 /// D = (1 + 1/2r) m_n − (1/2r) m_{n−1} with r = h_{n−1}/h_n; first order where a step in λ is infinite.
-pub fn dpmpp_2m<F: Field>(p: &PathProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub fn dpmpp_2m<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     let mut before: Option<(F, f64)> = None;
     for (n, t, s) in steps(times) {
         let m = observe(p, hooks, n, &x, t)?.x0;
-        let h = p.path.half_log_snr(s) - p.path.half_log_snr(t);
+        let h = p.process.half_log_snr(s) - p.process.half_log_snr(t);
         let d = match &before {
             Some((last, h_last)) if h.is_finite() && h_last.is_finite() => {
                 let c = h / (2.0 * h_last);
@@ -38,22 +38,22 @@ struct Finished<F> {
 }
 
 /// UniPC-2 with B(h) = e^h − 1 (bh2), data prediction: each evaluation first corrects the step that led to it.
-pub fn unipc<F: Field>(p: &PathProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub fn unipc<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     let mut last: Option<Finished<F>> = None;
     for (n, t, s) in steps(times) {
         let m = observe(p, hooks, n, &x, t)?.x0;
         if let Some(step) = &last {
             x = correct(p, step, &m, t).unwrap_or(x);
         }
-        let h = p.path.half_log_snr(s) - p.path.half_log_snr(t);
+        let h = p.process.half_log_snr(s) - p.process.half_log_snr(t);
         let behind = last.take().and_then(|step| {
-            let r = (p.path.half_log_snr(step.t) - p.path.half_log_snr(t)) / h;
+            let r = (p.process.half_log_snr(step.t) - p.process.half_log_snr(t)) / h;
             (r.is_finite() && h.is_finite() && r != 0.0).then(|| (step.m.minus(&m).scale(1.0 / r), r))
         });
         let mut next = exponential(p, &x, &m, t, s);
         if let Some((d1, _)) = &behind {
             // x −= α_s B(h) ½ D1 with B = e^{−h} − 1.
-            next = F::lincomb(&[(1.0.into(), &next), ((-0.5 * p.path.alpha(s) * (-h).exp_m1()).into(), d1)]);
+            next = F::lincomb(&[(1.0.into(), &next), ((-0.5 * p.process.alpha(s) * (-h).exp_m1()).into(), d1)]);
         }
         last = Some(Finished { x, t, m, behind });
         x = next;
@@ -62,12 +62,12 @@ pub fn unipc<F: Field>(p: &PathProblem<F>, times: &[f64], mut x: F, hooks: &mut 
 }
 
 /// The corrector UniC: the step again, now with the estimate `m` at its end t.
-fn correct<F: Field>(p: &PathProblem<F>, step: &Finished<F>, m: &F, t: f64) -> Option<F> {
-    let h = p.path.half_log_snr(t) - p.path.half_log_snr(step.t);
+fn correct<F: Field>(p: &GaussianProblem<F>, step: &Finished<F>, m: &F, t: f64) -> Option<F> {
+    let h = p.process.half_log_snr(t) - p.process.half_log_snr(step.t);
     if !h.is_finite() {
         return None;
     }
-    let scale = -p.path.alpha(t) * (-h).exp_m1();
+    let scale = -p.process.alpha(t) * (-h).exp_m1();
     let base = exponential(p, &step.x, &step.m, step.t, t);
     let end = m.minus(&step.m);
     Some(match &step.behind {

@@ -1,5 +1,5 @@
 //! Rectified flow: a straight line from data to noise, v = eps − x_0 (§9).
-use super::{Input, PathFn, Target};
+use super::{GaussianFn, Input, ProcessFn, Target};
 use serde::{Deserialize, Serialize};
 
 /// x_t = (1−t) x_0 + t eps.
@@ -7,7 +7,23 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Flow {}
 
-impl PathFn for Flow {
+impl ProcessFn for Flow {
+    fn input(&self, t: f64) -> Input {
+        Input { scale: 1.0, noise: 999.0 * t }
+    }
+    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
+        uniform
+    }
+    /// Euler on the straight line is DDIM's step.
+    fn sampler(&self) -> &'static str {
+        "ddim"
+    }
+    fn gaussian(&self) -> Option<&dyn GaussianFn> {
+        Some(self)
+    }
+}
+
+impl GaussianFn for Flow {
     fn alpha(&self, t: f64) -> f64 {
         1.0 - t
     }
@@ -22,15 +38,5 @@ impl PathFn for Flow {
     }
     fn target(&self, _t: f64) -> Target {
         Target { x0: -1.0, eps: 1.0 }
-    }
-    fn input(&self, t: f64) -> Input {
-        Input { scale: 1.0, noise: 999.0 * t }
-    }
-    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
-        uniform
-    }
-    /// Euler on the straight line is DDIM's step.
-    fn sampler(&self) -> &'static str {
-        "ddim"
     }
 }

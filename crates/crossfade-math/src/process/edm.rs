@@ -1,6 +1,6 @@
 //! EDM: σ itself is the time, D = c_skip x + c_out F (§9).
-use super::{Input, PathFn, Target};
-use crate::GridKind;
+use super::{GaussianFn, Input, ProcessFn, Target, check_options};
+use crate::{GridKind, Problem};
 use serde::{Deserialize, Serialize};
 
 /// EDM's process; our time is σ/σ_max.
@@ -25,7 +25,39 @@ impl Default for Edm {
     }
 }
 
-impl PathFn for Edm {
+impl ProcessFn for Edm {
+    fn input(&self, t: f64) -> Input {
+        let sigma = self.sigma(t);
+        Input { scale: 1.0 / sigma.hypot(self.sigma_data), noise: sigma.ln() / 4.0 }
+    }
+    fn training_time(&self, _uniform: f64, normal: f64) -> f64 {
+        (self.log_mean + self.log_std * normal).exp() / self.sigma_max
+    }
+    fn sampler(&self) -> &'static str {
+        "heun"
+    }
+    fn grid(&self) -> GridKind {
+        GridKind::Karras { rho: 7.0 }
+    }
+    fn gaussian(&self) -> Option<&dyn GaussianFn> {
+        Some(self)
+    }
+    fn validate(&self) -> Vec<Problem> {
+        let mut problems = check_options(&[
+            ("sigma_min", self.sigma_min),
+            ("sigma_max", self.sigma_max),
+            ("sigma_data", self.sigma_data),
+            ("log_std", self.log_std),
+        ]);
+        if self.log_mean.is_nan() || self.log_mean.abs() > 50.0 {
+            let message = format!("is the logarithm of a noise level: from -50 to 50, not {}", self.log_mean);
+            problems.push(Problem::new("log_mean", message));
+        }
+        problems
+    }
+}
+
+impl GaussianFn for Edm {
     fn alpha(&self, _t: f64) -> f64 {
         1.0
     }
@@ -44,26 +76,5 @@ impl PathFn for Edm {
         let (sigma, data) = (self.sigma(t), self.sigma_data);
         let norm = sigma.hypot(data);
         Target { x0: sigma / data / norm, eps: -data / norm }
-    }
-    fn input(&self, t: f64) -> Input {
-        let sigma = self.sigma(t);
-        Input { scale: 1.0 / sigma.hypot(self.sigma_data), noise: sigma.ln() / 4.0 }
-    }
-    fn training_time(&self, _uniform: f64, normal: f64) -> f64 {
-        (self.log_mean + self.log_std * normal).exp() / self.sigma_max
-    }
-    fn sampler(&self) -> &'static str {
-        "heun"
-    }
-    fn grid(&self) -> GridKind {
-        GridKind::Karras { rho: 7.0 }
-    }
-    fn options(&self) -> Vec<(&'static str, f64)> {
-        vec![
-            ("sigma_min", self.sigma_min),
-            ("sigma_max", self.sigma_max),
-            ("sigma_data", self.sigma_data),
-            ("log_std", self.log_std),
-        ]
     }
 }

@@ -3,22 +3,22 @@ use super::mixture::Mixture;
 use super::points::Points;
 use crate::error::Result;
 use crate::sample::cld::VelocityScore;
-use crate::sample::path::Denoise;
-use crossfade_math::cld::{Cld, Cov2};
-use crossfade_math::path::{Pair, Path, PathFn};
+use crate::sample::gaussian::Denoise;
+use crossfade_math::process::{Cld, Cov2};
+use crossfade_math::path::{Prediction, Path, GaussianFn};
 use rayon::prelude::*;
 
 /// The best possible network for `mixture` under `path`.
-pub struct PathOracle {
+pub struct GaussianOracle {
     /// The data.
     pub mixture: Mixture,
     /// The process.
     pub path: Path,
 }
 
-impl Denoise<Points> for PathOracle {
+impl Denoise<Points> for GaussianOracle {
     /// E[x_0 | x_t]: given the component, x_0 and x_t are jointly Gaussian.
-    fn denoise(&self, x_t: &Points, t: f64) -> Result<Pair<Points>> {
+    fn denoise(&self, x_t: &Points, t: f64) -> Result<Prediction<Points>> {
         let (alpha, sigma, std) = (self.path.alpha(t), self.path.sigma(t), self.mixture.std);
         let var = (alpha * std).powi(2) + sigma * sigma;
         let gain = alpha * std * std / var;
@@ -32,7 +32,7 @@ impl Denoise<Points> for PathOracle {
             .collect();
         let x0 = Points { dim: x_t.dim, data: rows.concat() };
         let eps = x_t.data.iter().zip(&x0.data).map(|(x, m)| (x - alpha * m) / sigma).collect();
-        Ok(Pair { eps: Points { dim: x_t.dim, data: eps }, x0 })
+        Ok(Prediction { eps: Points { dim: x_t.dim, data: eps }, x0 })
     }
 }
 

@@ -1,8 +1,8 @@
 //! EDM's Heun sampler (§9) in κ = σ/α for y = x/α, where dy = eps dκ; with churn it is stochastic.
-use super::{Hooks, PathProblem, observe, steps};
+use super::{Hooks, GaussianProblem, observe, steps};
 use crate::error::Result;
 use crossfade_math::Field;
-use crossfade_math::path::PathFn;
+use crossfade_math::GaussianFn;
 use serde::{Deserialize, Serialize};
 
 /// How much fresh noise is mixed in, and where.
@@ -40,27 +40,27 @@ impl Churn {
 }
 
 /// Two evaluations a step, one in the last; where α is 0 or s is 0 the step is DDIM's, which is Euler.
-pub fn heun<F: Field>(p: &PathProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>, churn: &Churn) -> Result<F> {
+pub fn heun<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>, churn: &Churn) -> Result<F> {
     for (n, mut t, s) in steps(times) {
-        let rise = churn.rise(p.path.ratio(t), times.len() - 1);
+        let rise = churn.rise(p.process.ratio(t), times.len() - 1);
         if rise > 0.0 {
-            let mut higher = p.path.time_of_ratio((1.0 + rise) * p.path.ratio(t));
-            if let Some(tick) = p.path.tick() {
+            let mut higher = p.process.time_of_ratio((1.0 + rise) * p.process.ratio(t));
+            if let Some(tick) = p.process.tick() {
                 higher = (higher / tick).round() * tick;
             }
-            let (from, to) = (p.path.ratio(t), p.path.ratio(higher));
-            let deviation = churn.noise * p.path.alpha(higher) * (to * to - from * from).max(0.0).sqrt();
-            let kept = p.path.alpha(higher) / p.path.alpha(t);
+            let (from, to) = (p.process.ratio(t), p.process.ratio(higher));
+            let deviation = churn.noise * p.process.alpha(higher) * (to * to - from * from).max(0.0).sqrt();
+            let kept = p.process.alpha(higher) / p.process.alpha(t);
             x = F::lincomb(&[(kept.into(), &x), (deviation.into(), &(hooks.noise)(n))]);
             t = higher;
         }
-        let pair = observe(p, hooks, n, &x, t)?;
-        let (alpha, sigma) = (p.path.alpha(s), p.path.sigma(s));
-        let euler = F::lincomb(&[(alpha.into(), &pair.x0), (sigma.into(), &pair.eps)]);
-        x = if s > 0.0 && p.path.alpha(t) > 0.0 {
-            let end = p.pair(&euler, s)?;
-            let half = 0.5 * alpha * (p.path.ratio(s) - p.path.ratio(t));
-            F::lincomb(&[((alpha / p.path.alpha(t)).into(), &x), (half.into(), &pair.eps), (half.into(), &end.eps)])
+        let prediction = observe(p, hooks, n, &x, t)?;
+        let (alpha, sigma) = (p.process.alpha(s), p.process.sigma(s));
+        let euler = F::lincomb(&[(alpha.into(), &prediction.x0), (sigma.into(), &prediction.eps)]);
+        x = if s > 0.0 && p.process.alpha(t) > 0.0 {
+            let end = p.predict(&euler, s)?;
+            let half = 0.5 * alpha * (p.process.ratio(s) - p.process.ratio(t));
+            F::lincomb(&[((alpha / p.process.alpha(t)).into(), &x), (half.into(), &prediction.eps), (half.into(), &end.eps)])
         } else {
             euler
         };

@@ -1,5 +1,6 @@
 //! Score-SDE, variance preserving: dx = −½β x dt + √β dw with β(t) linear (§9).
-use super::{Input, PathFn, Target};
+use super::{GaussianFn, Input, ProcessFn, Target, check_options};
+use crate::Problem;
 use serde::{Deserialize, Serialize};
 
 /// The variance-preserving equation.
@@ -29,7 +30,25 @@ impl Vp {
     }
 }
 
-impl PathFn for Vp {
+impl ProcessFn for Vp {
+    fn input(&self, t: f64) -> Input {
+        Input { scale: 1.0, noise: 999.0 * t }
+    }
+    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
+        1e-5 + (1.0 - 1e-5) * uniform
+    }
+    fn sampler(&self) -> &'static str {
+        "euler-maruyama"
+    }
+    fn gaussian(&self) -> Option<&dyn GaussianFn> {
+        Some(self)
+    }
+    fn validate(&self) -> Vec<Problem> {
+        check_options(&[("beta_min", self.beta_min), ("beta_max", self.beta_max)])
+    }
+}
+
+impl GaussianFn for Vp {
     fn alpha(&self, t: f64) -> f64 {
         (-0.5 * self.integral(t)).exp()
     }
@@ -44,17 +63,5 @@ impl PathFn for Vp {
     }
     fn target(&self, _t: f64) -> Target {
         Target::EPS
-    }
-    fn input(&self, t: f64) -> Input {
-        Input { scale: 1.0, noise: 999.0 * t }
-    }
-    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
-        1e-5 + (1.0 - 1e-5) * uniform
-    }
-    fn sampler(&self) -> &'static str {
-        "euler-maruyama"
-    }
-    fn options(&self) -> Vec<(&'static str, f64)> {
-        vec![("beta_min", self.beta_min), ("beta_max", self.beta_max)]
     }
 }

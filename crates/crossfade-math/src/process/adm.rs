@@ -1,6 +1,8 @@
-//! The forward process and the bridge back (§1.1): everything that follows from an attenuation and a noise scale.
+//! Analytical image attenuation, the paper's process (§1.1): the forward marginal and the bridge back, for any attenuation
+//! function and noise scale.
+use super::{Extra, GaussianFn, Input, ProcessFn, Target};
 use crate::quadrature::{Node, clamped_normal_nodes, normal_nodes};
-use crate::{Attenuation, AttenuationFn, Coef, Estimate, Field, NoiseScale};
+use crate::{Attenuation, AttenuationFn, Coef, Estimate, Field, NoiseScale, Precond, Problem, Scalings};
 use serde::{Deserialize, Serialize};
 
 /// How the drawn parts of phi are drawn.
@@ -42,21 +44,42 @@ impl Draw {
 }
 
 /// x_t = x_0 + H_t(phi) + σ_t eps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Process {
+pub struct Adm {
     /// How the picture fades.
     pub attenuation: Attenuation,
     /// How the noise rises.
     pub noise: NoiseScale,
     /// How the drawn parts of phi are drawn.
     pub draw: Draw,
+    /// Training times are uniform in [t_min, 1].
+    pub t_min: f64,
+    /// The scalings around the network.
+    pub precond: Precond,
 }
 
-impl Process {
-    /// A process with clamped draws.
+impl Default for Adm {
+    fn default() -> Self {
+        Self {
+            attenuation: Attenuation::default(),
+            noise: NoiseScale::default(),
+            draw: Draw::default(),
+            t_min: 1e-4,
+            precond: Precond::default(),
+        }
+    }
+}
+
+impl Adm {
+    /// The process of an attenuation and a noise scale, all other options at their defaults.
     pub fn new(attenuation: Attenuation, noise: NoiseScale) -> Self {
-        Self { attenuation, noise, draw: Draw::default() }
+        Self { attenuation, noise, ..Self::default() }
+    }
+
+    /// The scalings around the network at time t in (0, 1] (§4.1).
+    pub fn scalings(&self, t: f64) -> Scalings {
+        self.precond.scalings(self, t)
     }
 
     /// How many parts of phi are drawn.
@@ -116,5 +139,61 @@ impl Process {
         let H_t = self.attenuation.H(phi, t);
         let sigma = t.map(|t| -self.noise.sigma(t));
         (from_phi, F::lincomb(&[(1.0.into(), x_t), ((-1.0).into(), &H_t), (sigma, eps)]))
+    }
+}
+
+impl ProcessFn for Adm {
+    fn extra(&self) -> Extra {
+        Extra { phi: self.drawn_parts(), velocity: false }
+    }
+    fn input(&self, t: f64) -> Input {
+        let scalings = self.scalings(t);
+        Input { scale: scalings.c_in, noise: scalings.c_noise }
+    }
+    /// The scalings already pass the logarithm of t, with the factor that the preconditioner's authors chose.
+    fn log_time_input(&self, t: f64) -> Input {
+        self.input(t)
+    }
+    fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
+        self.t_min + (1.0 - self.t_min) * uniform
+    }
+    fn sampler(&self) -> &'static str {
+        "ab2"
+    }
+    fn gaussian(&self) -> Option<&dyn GaussianFn> {
+        (self.attenuation == Attenuation::Constant).then_some(&self.noise)
+    }
+    fn validate(&self) -> Vec<Problem> {
+        let mut problems = vec![];
+        if !(self.t_min > 0.0 && self.t_min < 1.0) {
+            problems.push(Problem::new("t_min", format!("must be between 0 and 1, not {}", self.t_min)));
+        }
+        problems.extend(self.precond.validate().into_iter().map(|problem| problem.within("precond")));
+        problems
+    }
+}
+
+/// Constant attenuation in the form x_t = α_t x_0 + σ_t eps: α_t = 1 − t, σ_t = √t or t (§1.2, §10.1). The coefficients
+/// depend on the noise scale alone.
+impl GaussianFn for NoiseScale {
+    fn alpha(&self, t: f64) -> f64 {
+        1.0 - t
+    }
+    fn sigma(&self, t: f64) -> f64 {
+        NoiseScale::sigma(*self, t)
+    }
+    fn rates(&self, t: f64) -> (f64, f64) {
+        let f = -1.0 / (1.0 - t);
+        (f, self.variance_slope(t) - 2.0 * f * self.variance(t))
+    }
+    fn t_end(&self) -> f64 {
+        match self {
+            NoiseScale::Sqrt => self.time(0.01),
+            NoiseScale::Linear => self.time(0.001),
+        }
+    }
+    /// The eps head alone, the paper's "attenuation without image supervision" (Table 6).
+    fn target(&self, _t: f64) -> Target {
+        Target::EPS
     }
 }

@@ -1,0 +1,151 @@
+//! Which samplers run on which process, and what `auto` stands for.
+//!
+//! A sampler's loop is written for one of three forms of a process ([`Form`]). This file is the only place that decides
+//! which form a sampler uses on a process; everything else asks here.
+use super::cld::{CldProblem, VelocityScore};
+use super::gaussian::{Denoise, GaussianProblem};
+use super::{AttenuationProblem, Heads, Hooks, Predict, Sampler};
+use crate::error::{Error, Result};
+use crossfade_math::process::Cld;
+use crossfade_math::{Adm, AttenuationFn, Gaussian, GaussianFn, Grid, GridKind, Prediction, Process, ProcessFn};
+
+/// The form in which a sampler uses a process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Form {
+    /// By phi and eps.
+    Attenuation(Adm),
+    /// By (α_t, σ_t): x_t = α_t x_0 + σ_t eps.
+    Gaussian(Gaussian),
+    /// By the score of a velocity.
+    Velocity(Cld),
+}
+
+impl Sampler {
+    /// The form in which it uses `process`; none if it cannot run on it.
+    pub fn form(self, process: &Process) -> Option<Form> {
+        let loops = self.loops::<f64>();
+        match process {
+            Process::Adm(adm) if loops.attenuation.is_some() => Some(Form::Attenuation(*adm)),
+            Process::Cld(cld) => loops.cld.is_some().then_some(Form::Velocity(*cld)),
+            _ => {
+                let gaussian = process.gaussian().filter(|_| loops.gaussian.is_some())?;
+                // At α_1 = 0 these would divide by zero in their first step.
+                let defined = gaussian.alpha(1.0) > 0.0 || !self.needs_signal_at_start();
+                defined.then_some(Form::Gaussian(gaussian))
+            }
+        }
+    }
+
+    /// Whether it uses `process` through the formulas of attenuation.
+    pub fn uses_attenuation(self, process: &Process) -> bool {
+        matches!(self.form(process), Some(Form::Attenuation(_)))
+    }
+
+    /// Every sampler that can run on `process`.
+    pub fn fitting(process: &Process) -> Vec<Self> {
+        Self::ALL.iter().copied().filter(|sampler| sampler.form(process).is_some()).collect()
+    }
+
+    /// The sampler itself, or for `auto` that of the process; an error lists those that fit.
+    pub fn resolved(self, process: &Process) -> Result<Self> {
+        let sampler = if self == Self::Auto { Self::parse(process.sampler())? } else { self };
+        if sampler.form(process).is_some() {
+            return Ok(sampler);
+        }
+        let fitting: Vec<_> = Self::fitting(process).iter().map(|s| s.name()).collect();
+        Err(Error::request(format!(
+            "the sampler {} does not fit the process {}; those that do: {}",
+            sampler.name(),
+            process.name(),
+            fitting.join(", ")
+        )))
+    }
+
+    /// The family of times for `auto`: what the papers of process and sampler use.
+    fn own_grid(self, process: &Process) -> GridKind {
+        let own = process.grid();
+        let Some(Form::Gaussian(gaussian)) = self.form(process) else { return own };
+        if process.adm().is_some() {
+            return own;
+        }
+        match (own, self) {
+            // DDIM's sequence for CIFAR-10.
+            (_, Self::Ddim) if gaussian.tick().is_some() => GridKind::UniformSqrt,
+            // Where α_1 = 0, ln(α/σ) is infinite at t = 1 and few steps would spend most of theirs near it.
+            (GridKind::UniformT, Self::Dpmpp2M | Self::UniPc | Self::Heun | Self::HeunChurn)
+                if gaussian.tick().is_none() && gaussian.alpha(1.0) > 0.0 =>
+            {
+                GridKind::LogSnr
+            }
+            (own, _) => own,
+        }
+    }
+
+    /// The family of times that is meant: `wanted`, or for `auto` what suits process and sampler.
+    pub fn grid(self, process: &Process, wanted: &GridKind) -> GridKind {
+        if *wanted == GridKind::Auto { self.own_grid(process) } else { wanted.clone() }
+    }
+
+    /// The times of `steps` steps, from 1 to 0.
+    pub fn times(self, process: &Process, grid: &Grid, steps: usize) -> Result<Vec<f64>> {
+        let grid = Grid { kind: self.grid(process, &grid.kind), final_t: grid.final_t };
+        let times = match process.gaussian() {
+            Some(gaussian) => grid.times_on(&gaussian, steps),
+            None => grid.times(steps),
+        };
+        times.map_err(Error::Request)
+    }
+
+    /// How often it evaluates the network: counted by a run on a single number, because samplers differ in their first and
+    /// last steps.
+    pub fn evaluations(self, process: &Process, times: &[f64]) -> Result<usize> {
+        let mut hooks = Hooks { noise: &mut |_| 0.0, observe: &mut |_| () };
+        let net = Zero { phi_parts: process.phi_parts() };
+        let sampled = match self.resolved(process)?.form(process) {
+            Some(Form::Velocity(cld)) => self.run(&CldProblem::new(&net, cld), times, (0.0, 0.0), &mut hooks),
+            Some(Form::Gaussian(gaussian)) => {
+                self.run(&GaussianProblem::new(&net, gaussian), times, 1.0, &mut hooks)
+            }
+            Some(Form::Attenuation(adm)) => self.run(&AttenuationProblem::new(&net, adm), times, 1.0, &mut hooks),
+            None => Err(Error::Run(format!("{} has no form of {}", self.name(), process.name()))),
+        };
+        Ok(sampled?.nfe)
+    }
+
+    /// The largest number of steps that takes at most `most` evaluations; one if that takes more.
+    pub fn steps_within(self, process: &Process, grid: &Grid, most: usize) -> Result<usize> {
+        let taken = |steps: usize| self.evaluations(process, &self.times(process, grid, steps)?);
+        // The last step, and for some the first, takes fewer evaluations; an extra one at the end of the grid takes more.
+        let mut steps = (most / self.evaluations_per_step()).max(1);
+        while steps < most && taken(steps + 1).is_ok_and(|n| n <= most) {
+            steps += 1;
+        }
+        while steps > 1 && taken(steps)? > most {
+            steps -= 1;
+        }
+        Ok(steps)
+    }
+}
+
+/// A network whose outputs are all zero, to count evaluations.
+struct Zero {
+    phi_parts: usize,
+}
+
+impl Predict<f64> for Zero {
+    fn predict(&self, _: &f64, _: f64) -> Result<Heads<f64>> {
+        Ok(Heads { phi: vec![0.0; self.phi_parts], eps: 0.0 })
+    }
+}
+
+impl Denoise<f64> for Zero {
+    fn denoise(&self, _: &f64, _: f64) -> Result<Prediction<f64>> {
+        Ok(Prediction { x0: 0.0, eps: 0.0 })
+    }
+}
+
+impl VelocityScore<f64> for Zero {
+    fn score(&self, _: &f64, _: &f64, _: f64) -> Result<f64> {
+        Ok(0.0)
+    }
+}

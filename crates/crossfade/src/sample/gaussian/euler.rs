@@ -1,0 +1,72 @@
+//! First-order steps on the reverse equation and on the probability flow (§9). The last noise is always dropped.
+use super::{Hooks, GaussianProblem, observe, steps};
+use crate::error::{Error, Result};
+use crossfade_math::Field;
+use crossfade_math::GaussianFn;
+
+/// The equations in t need a finite drift at t = 1.
+fn check<F>(p: &GaussianProblem<F>) -> Result<()> {
+    if p.process.alpha(1.0) > 0.0 {
+        return Ok(());
+    }
+    Err(Error::request(format!(
+        "the process {} has no finite drift at t = 1, where nothing of the picture is left; use ddim, ancestral, heun, \
+         dpmpp-2m or unipc",
+        p.process.name()
+    )))
+}
+
+/// x ← x − (f x + g² eps/σ) Δ + g √Δ z with Δ = t − s: the reverse of dx = f x dt + g dw, score = −eps/σ.
+pub fn euler_maruyama<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+    check(p)?;
+    for (n, t, s) in steps(times) {
+        let prediction = observe(p, hooks, n, &x, t)?;
+        let ((f, g2), dt) = (p.process.rates(t), t - s);
+        x = F::lincomb(&[((1.0 - f * dt).into(), &x), ((-g2 * dt / p.process.sigma(t)).into(), &prediction.eps)]);
+        if s > 0.0 {
+            x = F::lincomb(&[(1.0.into(), &x), ((g2 * dt).sqrt().into(), &(hooks.noise)(n))]);
+        }
+    }
+    Ok(x)
+}
+
+/// The same in κ = σ/α for y = x/α, where the reverse equation is dy = 2 eps dκ + √(2κ dκ) z.
+pub fn kappa_maruyama<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+    check(p)?;
+    for (n, t, s) in steps(times) {
+        let prediction = observe(p, hooks, n, &x, t)?;
+        let (high, low, alpha) = (p.process.ratio(t), p.process.ratio(s), p.process.alpha(s));
+        x = F::lincomb(&[((alpha / p.process.alpha(t)).into(), &x), ((2.0 * alpha * (low - high)).into(), &prediction.eps)]);
+        if s > 0.0 {
+            let deviation = alpha * (2.0 * high * (high - low)).sqrt();
+            x = F::lincomb(&[(1.0.into(), &x), (deviation.into(), &(hooks.noise)(n))]);
+        }
+    }
+    Ok(x)
+}
+
+/// With the step up x_t = a x_s + G z, a = α_t/α_s: x ← (2 − a) x − G² eps/σ_t + G z.
+pub fn reverse_diffusion<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+    check(p)?;
+    for (n, t, s) in steps(times) {
+        let prediction = observe(p, hooks, n, &x, t)?;
+        let a = p.process.alpha(t) / p.process.alpha(s);
+        let up = (p.process.sigma(t).powi(2) - (a * p.process.sigma(s)).powi(2)).max(0.0);
+        x = F::lincomb(&[((2.0 - a).into(), &x), ((-up / p.process.sigma(t)).into(), &prediction.eps)]);
+        if s > 0.0 {
+            x = F::lincomb(&[(1.0.into(), &x), (up.sqrt().into(), &(hooks.noise)(n))]);
+        }
+    }
+    Ok(x)
+}
+
+/// Euler in t on dx/dt = f x + ½ g² eps/σ.
+pub fn probability_flow<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+    check(p)?;
+    for (n, t, s) in steps(times) {
+        let prediction = observe(p, hooks, n, &x, t)?;
+        let ((f, g2), dt) = (p.process.rates(t), t - s);
+        x = F::lincomb(&[((1.0 - f * dt).into(), &x), ((-0.5 * g2 * dt / p.process.sigma(t)).into(), &prediction.eps)]);
+    }
+    Ok(x)
+}
