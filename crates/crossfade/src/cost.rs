@@ -11,7 +11,7 @@ use crate::engine::{Device, to_host};
 use crate::error::{Error, Result};
 use crate::generate::{Maker, Start, sample_batch};
 use crate::nn::config::{BlockPlan, Resample};
-use crate::nn::{Decoders, Denoiser, Ends, UNetConfig};
+use crate::nn::{BackboneConfig, Decoders, Denoiser, NetworkPorts, UNetConfig};
 use crate::task::Planes;
 
 /// Multiplications with an addition of one evaluation for one image. Normalisations, activations, sums, resampling and
@@ -28,8 +28,7 @@ pub struct Macs {
 
 impl Macs {
     /// One evaluation of the network for one image of its resolution.
-    pub fn of(network: &UNetConfig, ends: impl Into<Ends>) -> Self {
-        let ends = ends.into();
+    pub fn of(network: &UNetConfig, ports: NetworkPorts) -> Self {
         let mut count = Self::default();
         let (m, c) = (network.width as u64, network.channels as u64);
         let side = network.resolution as u64;
@@ -37,7 +36,7 @@ impl Macs {
         let bottom = m * network.mult.last().copied().unwrap_or(1) as u64;
         let deepest = side >> (network.mult.len().max(1) - 1);
         count.linear += m * 4 * m + 4 * m * 4 * m;
-        count.convolution += 9 * c * ends.inputs as u64 * top * side * side;
+        count.convolution += 9 * c * ports.inputs as u64 * top * side * side;
         count.blocks(&network.encoder_plan(), side, 4 * m);
         let decoders = if network.decoders == Decoders::Two { 2 } else { 1 };
         for _ in 0..decoders {
@@ -47,7 +46,7 @@ impl Macs {
             count.attention += 2 * n * n;
             count.blocks(&network.decoder_plan(), deepest, 4 * m);
         }
-        let outputs = ends.phi_parts as u64 + u64::from(network.decoders != Decoders::One);
+        let outputs = ports.phi_parts as u64 + u64::from(network.decoders != Decoders::One);
         count.convolution += 9 * top * c * outputs * side * side;
         if network.decoders == Decoders::Conv {
             count.convolution += 9 * top * top * side * side;
@@ -124,12 +123,12 @@ impl Cost {
     /// What can be counted without running the network.
     pub fn count(config: &RunConfig) -> Result<Self> {
         let (parameters, macs, resolution) = match &config.condition {
-            Some(network) => (network.parameter_count(config.ends()), None, side(config)?),
+            Some(network) => (network.parameter_count(config.ports()), None, side(config)?),
             None => {
                 let network = &config.network;
                 (
-                    network.parameter_count(config.ends()),
-                    Some(Macs::of(network, config.ends())),
+                    network.parameter_count(config.ports()),
+                    Some(Macs::of(network, config.ports())),
                     [network.resolution; 2],
                 )
             }

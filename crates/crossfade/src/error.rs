@@ -47,6 +47,11 @@ impl Error {
         Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
     }
 
+    /// All problems that a type found with its options.
+    pub fn config(problems: &[crossfade_math::Problem]) -> Self {
+        Self::Config(problems.iter().map(ToString::to_string).collect())
+    }
+
     /// A request that cannot be fulfilled.
     pub fn request(message: impl Into<String>) -> Self {
         Self::Request(message.into())

@@ -204,7 +204,7 @@ clip = nan
             &["d.toml:6: precond.sigma_data: must be positive"],
             &["d.toml:8: network.decoders: a single decoder needs process.attenuation"],
             &["d.toml:9: network.width: must be a positive multiple of 4"],
-            &["d.toml:10: network.attention: at 12 is at no level"],
+            &["d.toml:10: network.attention: 12 is the resolution of no level"],
             &["d.toml:12: loss.t_min"],
             &["d.toml:15: optim.lr_floor"],
             &["d.toml:16: optim.beta2"],

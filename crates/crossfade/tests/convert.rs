@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crossfade::convert::{InferredUnet, Source, TensorF32, Weights, convert, infer_unet, map_names, read, read_pt};
-use crossfade::nn::{Decoders, PRESETS, UNetConfig, preset};
+use crossfade::nn::{BackboneConfig, Decoders, NetworkPorts, PRESETS, UNetConfig, preset};
 use safetensors::SafeTensors;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -312,7 +312,7 @@ fn every_preset_is_inferred_from_its_names() {
         let tensor = |(name, shape): (String, Vec<usize>)| {
             (format!("model.{name}"), TensorF32 { shape, data: vec![], dtype: "f32" })
         };
-        let tensors = config.parameter_shapes(phi_parts).into_iter().map(tensor).collect();
+        let tensors = config.state_shapes(NetworkPorts::with_phi_parts(phi_parts)).into_iter().map(tensor).collect();
         Source { tensors, step: None, weights: Weights::Model }
     };
     let presets = PRESETS.iter().map(|name| preset(name).unwrap());

@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used)]
 use crossfade::engine::{Device, Tensor, from_host, to_host};
 use crossfade::math::{AttenuationFn, Precond, Process};
-use crossfade::nn::{Denoiser, UNetConfig, preset};
+use crossfade::nn::{Denoiser, NetworkPorts, UNetConfig, preset};
 use crossfade::rng::{Purpose, Stream};
 
 fn net(config: &UNetConfig) -> Denoiser {
     let process = Process::default();
-    let unet = config.init(process.attenuation.parts(), 7, &Device::flex());
+    let unet = config.init(NetworkPorts::with_phi_parts(process.attenuation.parts()), 7, &Device::flex());
     Denoiser { unet, process, baseline: None, precond: Precond::default() }
 }
 

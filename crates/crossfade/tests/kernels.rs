@@ -6,7 +6,7 @@ use crossfade::nn::dropout::dropout;
 use crossfade::nn::init::Place;
 use crossfade::nn::layers::{self, Conv, composed};
 use crossfade::nn::weights::gradients;
-use crossfade::nn::{DropoutKey, UNetConfig};
+use crossfade::nn::{DropoutKey, NetworkPorts, UNetConfig};
 use crossfade::rng::{Purpose, Stream};
 
 fn normals(seed: u64, count: usize) -> Vec<f32> {
@@ -209,7 +209,7 @@ fn repeated_convolutions_are_the_same() {
 fn gradients_do_not_depend_on_threads_or_old_memory() {
     let device = Device::flex().autodiff();
     let config = UNetConfig { resolution: 8, width: 16, mult: vec![1, 2], blocks: 1, ..UNetConfig::default() };
-    let net = config.init(1, 5, &device);
+    let net = config.init(NetworkPorts::default(), 5, &device);
     let side = config.resolution;
     let x = from_host(&normals(1, 8 * 3 * side * side), [8, 3, side, side], &Device::flex());
     let c_noise = from_host(&normals(2, 8), [8], &Device::flex());

@@ -13,7 +13,7 @@ use crossfade::engine::{Device, Tensor, from_vec, to_host};
 use crossfade::metrics::pairs::{self, Channel, Metric, Pairs, Picture, Protocol, Window};
 use crossfade::metrics::statistics::{self, Summary, Welch, bootstrap, incomplete_beta, t_quantile};
 use crossfade::nn::lpips::{Backbone, Lpips};
-use crossfade::nn::{Decoders, UNetConfig, preset};
+use crossfade::nn::{Decoders, NetworkPorts, UNetConfig, preset};
 use crossfade::sample::Sampler;
 use crossfade::tensorfile::{HostTensor, save_tensors};
 use serde_json::Value;
@@ -418,7 +418,7 @@ fn macs_equal_pytorchs_count() {
         } else if options.contains_key("width") {
             (network.width, network.blocks) = (192, 3);
         }
-        let (macs, by) = (Macs::of(&network, 1), &case["by"]);
+        let (macs, by) = (Macs::of(&network, NetworkPorts::default()), &case["by"]);
         assert_eq!(2 * macs.convolution, by["aten.convolution"].as_u64().unwrap());
         assert_eq!(2 * macs.linear, by["aten.addmm"].as_u64().unwrap());
         assert_eq!(2 * macs.attention, by["aten.bmm"].as_u64().unwrap());
@@ -438,7 +438,7 @@ fn macs_of_a_network_counted_by_hand() {
         decoders: Decoders::One,
         ..UNetConfig::default()
     };
-    let macs = Macs::of(&network, 2);
+    let macs = Macs::of(&network, NetworkPorts::with_phi_parts(2));
     // 16 pixels: first, one encoder block, split, in0, in1, two blocks with skips (8 + 8 channels in), output of 2 parts.
     let plain = 2 * 9 * 8 * 8;
     let with_skip = 9 * 16 * 8 + 9 * 8 * 8 + 16 * 8;
@@ -446,8 +446,8 @@ fn macs_of_a_network_counted_by_hand() {
     assert_eq!(macs.linear, 8 * 32 + 32 * 32 + 5 * 32 * 16);
     // Eight channels are too few for a head: only the split's map attends to itself.
     assert_eq!(macs.attention, 2 * 16 * 16);
-    let single = Macs::of(&network, 1).convolution;
-    let branch = Macs::of(&UNetConfig { decoders: Decoders::Conv, ..network }, 1).convolution;
+    let single = Macs::of(&network, NetworkPorts::default()).convolution;
+    let branch = Macs::of(&UNetConfig { decoders: Decoders::Conv, ..network }, NetworkPorts::default()).convolution;
     assert_eq!(branch - single, 16 * (9 * 8 * 8 + 9 * 8));
 }
 

@@ -10,7 +10,7 @@ use crossfade::nn::dropout::dropout;
 use crossfade::nn::init::Place;
 use crossfade::nn::layers::{self, Conv, composed};
 use crossfade::nn::weights::gradients;
-use crossfade::nn::{DropoutKey, UNetConfig};
+use crossfade::nn::{DropoutKey, NetworkPorts, UNetConfig};
 use crossfade::rng::{Purpose, Stream};
 use std::sync::OnceLock;
 
@@ -187,7 +187,7 @@ fn a_network() {
         ..UNetConfig::default()
     };
     compare("network", |way| {
-        let net = config.init(1, 5, &way.device);
+        let net = config.init(NetworkPorts::default(), 5, &way.device);
         let x = from_host(&normals(1, 2 * 3 * 64), [2, 3, 8, 8], &way.device);
         let c_noise = from_host(&normals(2, 2), [2], &way.device);
         let key = DropoutKey { seed: 1, step: 2, samples: vec![0, 1] };

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use crossfade::Error;
 use crossfade::config::{AutoencoderRun, RunConfig, Sizes, is_autoencoder, read_text};
-use crossfade::nn::{Decoders, PRESETS, UNetConfig, preset};
+use crossfade::nn::{BackboneConfig, Decoders, NetworkPorts, PRESETS, UNetConfig, preset};
 use serde_json::json;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ fn show(config: &RunConfig, context: &Context) -> Result<()> {
 /// Parameters for one, two and three parts of phi, as far as the network can have them.
 fn counts(network: &UNetConfig) -> Vec<u64> {
     let most = if network.decoders == Decoders::One { 1 } else { 3 };
-    (1..=most).map(|parts| network.parameter_count(parts) as u64).collect()
+    (1..=most).map(|parts| network.parameter_count(NetworkPorts::with_phi_parts(parts)) as u64).collect()
 }
 
 fn list(context: &Context) -> Result<()> {

@@ -9,6 +9,7 @@ use crossfade::checkpoint::{autoencoder_metadata, metadata};
 use crossfade::config::{AutoencoderRun, RunConfig, is_autoencoder, read_text};
 use crossfade::convert::{InferredUnet, Source, convert_source, infer_unet, read};
 use crossfade::math::Attenuation;
+use crossfade::nn::BackboneConfig;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -85,8 +86,8 @@ fn target(args: &ConvertArgs, source: &Source) -> Result<(Shapes, BTreeMap<Strin
         return Err(Error::request(problem).into());
     }
     let expected = match &config.condition {
-        Some(network) => network.state_shapes(config.phi_parts()),
-        None => config.network.parameter_shapes(config.phi_parts()),
+        Some(network) => network.state_shapes(config.ports()),
+        None => config.network.state_shapes(config.ports()),
     };
     Ok((expected, metadata(&config, step)?))
 }

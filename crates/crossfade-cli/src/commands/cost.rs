@@ -88,7 +88,7 @@ fn speed(args: &CostArgs, checkpoint: Option<&Checkpoint>, config: &RunConfig, c
                 return Err(Error::request(problem).into());
             }
             None => {
-                let unet = network.init(config.ends(), 0, device);
+                let unet = network.init(config.ports(), 0, device);
                 Maker::new(config.denoiser(unet), config, None, sample, 0, device)
             }
         };
@@ -96,7 +96,7 @@ fn speed(args: &CostArgs, checkpoint: Option<&Checkpoint>, config: &RunConfig, c
     }
     let net = match checkpoint {
         Some(checkpoint) => checkpoint.denoiser(Weights::Ema, device)?,
-        None => config.denoiser(config.network.init(config.ends(), 0, device)),
+        None => config.denoiser(config.network.init(config.ports(), 0, device)),
     };
     Ok(measure(&net, config, batch, repeat, device, &mut report)?)
 }

@@ -1,6 +1,6 @@
 //! Which kernels a network calls, with which sizes and how often.
 use crate::nn::config::{BlockPlan, Resample};
-use crate::nn::{Decoders, UNetConfig};
+use crate::nn::{BackboneConfig, Decoders, NetworkPorts, UNetConfig};
 use crossfade_kernels::attention::AttentionShape;
 use crossfade_kernels::conv::{Algorithm, ConvShape};
 use crossfade_kernels::linear::LinearShape;
@@ -262,7 +262,7 @@ pub fn network_cases(config: &UNetConfig, n: usize) -> Counted {
     }
     let decoders = if config.decoders == Decoders::Two { 2 } else { 1 };
     (0..decoders).for_each(|_| cases.decoder(config, n, side));
-    let weights = config.parameter_count(1);
+    let weights = config.parameter_count(NetworkPorts::default());
     [Case::SumSq(weights), Case::AdamW(weights), Case::Ema(weights)].into_iter().for_each(|case| cases.add(case));
     cases
 }

@@ -160,6 +160,7 @@ fn profile(rows: &[Row], options: &Options) -> Vec<Share> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::nn::{BackboneConfig, NetworkPorts};
 
     fn options(filters: &[&str]) -> Options {
         let network = UNetConfig {
@@ -185,8 +186,11 @@ mod tests {
             };
             let counted: usize = network_cases(&config, 1).0.iter().map(|(case, uses)| uses * weights(case)).sum();
             // The gates have two convolutions of one weight each, which are not measured.
-            let expected =
-                config.parameter_shapes(1).into_iter().map(|(_, shape)| shape).filter(|shape| shape.len() > 1);
+            let expected = config
+                .state_shapes(NetworkPorts::default())
+                .into_iter()
+                .map(|(_, shape)| shape)
+                .filter(|shape| shape.len() > 1);
             assert_eq!(counted + 4, expected.map(|shape| shape.iter().product::<usize>()).sum::<usize>());
         }
     }

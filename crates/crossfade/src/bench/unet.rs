@@ -5,12 +5,12 @@ use crate::data::Batch;
 use crate::engine::{Device, Tensor};
 use crate::error::Result;
 use crate::generate::{Start, sample_batch};
-use crate::nn::{Denoiser, DropoutKey, UNetConfig};
+use crate::nn::{BackboneConfig, Denoiser, DropoutKey, NetworkPorts, UNetConfig};
 use crate::rng::{Purpose, Stream};
 use crate::sample::Sampler;
 use crate::train::{Gradients, Prepared, TrainState, prepare};
 use burn::optim::GradientsParams;
-use crossfade_math::{AttenuationFn, Grid, GridKind};
+use crossfade_math::{Grid, GridKind};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -76,7 +76,7 @@ pub fn unet(
     let round = |ms: f64| (ms * 100.0).round() / 100.0;
     Ok(Timing {
         batch,
-        parameters: config.network.parameter_count(1),
+        parameters: config.network.parameter_count(NetworkPorts::default()),
         median_ms: round(median),
         best_ms: round(best),
         peak_rss_mb: peak_rss_mb(),
@@ -96,7 +96,7 @@ fn images(config: &RunConfig, batch: usize) -> Batch {
 
 /// A network without anything that only training needs.
 fn denoiser(config: &RunConfig, device: &Device) -> Denoiser {
-    let unet = config.network.init(config.process.attenuation.parts(), config.seed, device);
+    let unet = config.network.init(config.ports(), config.seed, device);
     config.denoiser(unet)
 }
 

@@ -96,11 +96,7 @@ impl Checked for AutoencoderRun {
     fn problems(&self, earlier: &[Problem]) -> Vec<Problem> {
         let mut checks = Checks::after(earlier);
         checks.require(i64::try_from(self.seed).is_ok(), &["seed"], format!("must be at most {}", i64::MAX));
-        for problem in self.autoencoder.validate() {
-            let key = problem.split([' ', ':']).next().unwrap_or("");
-            let message = problem[key.len()..].trim_start_matches([':', ' ']);
-            checks.require(false, &[&format!("autoencoder.{key}")], message);
-        }
+        checks.report("autoencoder", self.autoencoder.validate());
         checks.data(&self.data);
         checks.optim(&self.optim);
         checks.train(&self.train);

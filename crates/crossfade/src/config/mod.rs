@@ -26,7 +26,7 @@ pub use study::{Axes, Evaluate, Metric, Study, StudyModel};
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
 use crate::loss::Objective;
-use crate::nn::{CondUNetConfig, Denoiser, Ends, UNetConfig};
+use crate::nn::{CondUNetConfig, Denoiser, NetworkPorts, UNetConfig};
 use crate::sample::Law;
 use crate::task::TaskConfig;
 use crossfade_math::path::Output;
@@ -140,10 +140,10 @@ impl RunConfig {
         if self.baseline.is_some() { 1 } else { self.process.attenuation.parts() }
     }
 
-    /// What the process asks of the network's ends.
-    pub fn ends(&self) -> Ends {
+    /// What the process asks of the input and output channels of the network.
+    pub fn ports(&self) -> NetworkPorts {
         let baseline = self.baseline.as_ref();
-        Ends {
+        NetworkPorts {
             inputs: baseline.map_or(1, Baseline::inputs),
             phi_parts: self.phi_parts(),
             mixed: baseline.is_some_and(|b| b.output() == Output::Mixed),

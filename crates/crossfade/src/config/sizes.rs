@@ -2,7 +2,7 @@
 use super::RunConfig;
 use crate::generate::BATCH;
 use crate::nn::config::{BlockPlan, Resample};
-use crate::nn::{CondUNetConfig, Decoders, UNetConfig};
+use crate::nn::{BackboneConfig, CondUNetConfig, Decoders, UNetConfig};
 use serde::Serialize;
 
 /// Bytes of a number.
@@ -32,11 +32,11 @@ impl RunConfig {
         let (parameters, kept, passing) = match &self.condition {
             None => {
                 let network = &self.network;
-                (network.parameter_count(self.ends()), kept_values(network), passing_values(network))
+                (network.parameter_count(self.ports()), kept_values(network), passing_values(network))
             }
             Some(network) => {
                 let [kept, passing] = self.conditional_values(network);
-                (network.parameter_count(self.ends()), kept, passing)
+                (network.parameter_count(self.ports()), kept, passing)
             }
         };
         let parameters = parameters as u64;

@@ -2,7 +2,7 @@
 use super::validate::Checks;
 use super::{Baseline, RunConfig};
 use crate::loss::{Objective, Supervise};
-use crate::nn::Decoders;
+use crate::nn::{BackboneConfig, Decoders};
 use crossfade_math::Attenuation;
 use crossfade_math::path::Output;
 
@@ -31,7 +31,7 @@ impl RunConfig {
             let message = "a network with a condition needs a task: add a [task] section";
             return checks.require(false, &["condition", "task.kind"], message);
         }
-        report(checks, "condition", network.validate());
+        checks.report("condition", network.validate());
         let (have, want) = (network.condition_channels, task.condition_channels());
         let message = format!("must be {want} for the task {}, not {have}", self.task.name());
         checks.require(have == want, &["condition.condition_channels", "task"], message);

@@ -3,12 +3,9 @@ use super::read::Problem;
 use super::{OptimConfig, RunConfig, TrainConfig};
 use crate::augment::LABELS;
 use crate::data::DataConfig;
-use crate::nn::Decoders;
+use crate::nn::{BackboneConfig, Decoders};
 use crate::sample::gaussian::Churn;
 use crossfade_math::{Attenuation, Blend, Precond};
-
-/// Sizes beyond which a network is a slip of the pen; they also keep every count in 64 bits.
-const MAX: usize = 1 << 14;
 
 /// Collects problems unless a key that they rest on is itself in doubt.
 pub(super) struct Checks {
@@ -34,6 +31,14 @@ impl Checks {
         if !ok && !keys.iter().any(|key| self.doubtful.iter().any(|d| near(key, d))) {
             let path = keys[0].to_string();
             self.problems.push(Problem { path, message: message.into(), missing: false, doubtful: Vec::new() });
+        }
+    }
+
+    /// What a type found wrong with its own options, which are those of `section`.
+    pub fn report(&mut self, section: &str, problems: Vec<crossfade_math::Problem>) {
+        for problem in problems {
+            let problem = problem.within(section);
+            self.require(false, &[&problem.key], problem.message);
         }
     }
 
@@ -134,31 +139,7 @@ impl RunConfig {
                 self.process.attenuation.name()
             ),
         );
-        let mut small = true;
-        for (value, key) in [
-            (n.resolution, "network.resolution"),
-            (n.channels, "network.channels"),
-            (n.width, "network.width"),
-            (n.blocks, "network.blocks"),
-            (n.augment_dim, "network.augment_dim"),
-            (n.mult.len(), "network.mult"),
-            (n.mult.iter().copied().max().unwrap_or(0), "network.mult"),
-        ] {
-            checks.require(value <= MAX, &[key], format!("must be at most {MAX}"));
-            small &= value <= MAX;
-        }
-        if !small {
-            return;
-        }
-        for problem in n.validate() {
-            // The network's messages begin with the option, or with the block that cannot be made.
-            let word = problem.split([' ', ':']).next().unwrap_or("");
-            let known = ["channels", "blocks", "width", "dropout", "mult", "resolution", "attention"];
-            match known.iter().find(|key| **key == word) {
-                Some(key) => checks.require(false, &[&format!("network.{key}")], problem[word.len()..].trim_start()),
-                None => checks.require(false, &["network.width", "network.mult", "network.blocks"], problem),
-            }
-        }
+        checks.report("network", n.validate());
     }
 
     fn check_latent(&self, checks: &mut Checks) {

@@ -1,7 +1,7 @@
 //! What a state dict tells about its network when the user does not say (Appendix B, §4.2).
 use super::source::Source;
 use crate::error::{Error, Result};
-use crate::nn::{Decoders, UNetConfig};
+use crate::nn::{BackboneConfig, Decoders, UNetConfig};
 use serde::Serialize;
 
 /// Largest resolution and deepest pyramid believed.
@@ -65,7 +65,7 @@ pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
     let options = UNetConfig { resolution, channels, width, mult, blocks, attention, ..UNetConfig::default() };
     let config = UNetConfig { decoders, augment_dim, ..options };
     let problems = config.validate();
-    if problems.is_empty() { Ok(InferredUnet { config, phi_parts }) } else { Err(Error::Config(problems)) }
+    if problems.is_empty() { Ok(InferredUnet { config, phi_parts }) } else { Err(Error::config(&problems)) }
 }
 
 fn exact(n: usize, by: usize, what: &str, unit: &str) -> Result<usize> {

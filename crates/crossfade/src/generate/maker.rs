@@ -6,7 +6,7 @@ use crate::config::{RunConfig, SampleConfig};
 use crate::engine::{Device, Images, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
-use crate::nn::{CondUNet, Denoiser};
+use crate::nn::{BackboneConfig, CondUNet, Denoiser};
 use crate::rng::Purpose;
 use crate::sample::{Hooks, Law};
 use crate::task::Planes;

@@ -4,8 +4,10 @@ use crossfade_math::cld::Cld;
 use crossfade_math::path::{Baseline, Output, PathFn};
 use crossfade_math::{Coef, Field, Process};
 
-use super::condition::{Given, Mode};
+use super::backbone::Backbone;
+use super::condition::Given;
 use super::denoiser::Denoiser;
+use super::mode::Mode;
 use super::unet::RawHeads;
 use crate::engine::{Images, vector};
 use crate::sample::Predict;

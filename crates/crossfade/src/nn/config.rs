@@ -1,7 +1,10 @@
 //! What a network is made of: its options, the list of its blocks, and named examples.
 use burn::tensor::Device;
+use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
+use super::backbone::{BackboneConfig, NetworkPorts, side_unit};
+use super::init::initialized;
 use super::named::shapes;
 use super::unet::UNet;
 use super::weights;
@@ -62,23 +65,6 @@ impl Default for UNetConfig {
     }
 }
 
-/// What a process asks of a network's ends. A plain number is one of parts of phi.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
-    /// How many times the channels of an image the network reads.
-    pub inputs: usize,
-    /// How many times the channels of an image its first output has.
-    pub phi_parts: usize,
-    /// Whether it has a weight for each channel that mixes its output with that of normal data.
-    pub mixed: bool,
-}
-
-impl From<usize> for Ends {
-    fn from(phi_parts: usize) -> Self {
-        Self { inputs: 1, phi_parts, mixed: false }
-    }
-}
-
 /// What a block does to the size of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resample {
@@ -112,38 +98,28 @@ impl BlockPlan {
     }
 }
 
-/// Largest sensible value of any size, far from any overflow.
+/// Largest sensible value of any size: beyond it is a slip of the pen, and counts could overflow.
 const LIMIT: usize = 4096;
 
 impl UNetConfig {
-    /// A network with such ends and initial weights from `seed`.
-    pub fn init(&self, ends: impl Into<Ends>, seed: u64, device: &Device) -> UNet {
-        UNet::new(self, ends.into(), seed, device).initialized()
+    /// A network with initial weights from `seed`.
+    pub fn init(&self, ports: NetworkPorts, seed: u64, device: &Device) -> UNet {
+        initialized(UNet::new(self, ports, seed, device))
     }
 
     /// The network with its weights from a safetensors file that has exactly these parameters (and perhaps the buffers
     /// of a reference state dict).
-    pub fn load(&self, ends: impl Into<Ends>, path: &std::path::Path, device: &Device) -> Result<UNet> {
+    pub fn load(&self, ports: NetworkPorts, path: &std::path::Path, device: &Device) -> Result<UNet> {
         let problems = self.validate();
         if !problems.is_empty() {
-            return Err(Error::Config(problems));
+            return Err(Error::config(&problems));
         }
-        weights::load(UNet::new(self, ends.into(), 0, device), path, &self.buffer_names())
+        weights::load(UNet::new(self, ports, 0, device), path, &self.buffer_names())
     }
 
     /// A network whose weights are not drawn until they are used; for weights that come from elsewhere.
-    pub fn lazy(&self, ends: impl Into<Ends>, device: &Device) -> UNet {
-        UNet::new(self, ends.into(), 0, device)
-    }
-
-    /// The names and shapes of all parameters, in the order in which the reference registers them.
-    pub fn parameter_shapes(&self, ends: impl Into<Ends>) -> Vec<(String, Vec<usize>)> {
-        shapes(&UNet::new(self, ends.into(), 0, &Device::flex()))
-    }
-
-    /// The number of weights.
-    pub fn parameter_count(&self, ends: impl Into<Ends>) -> usize {
-        self.parameter_shapes(ends).iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
+    pub fn lazy(&self, ports: NetworkPorts, device: &Device) -> UNet {
+        UNet::new(self, ports, 0, device)
     }
 
     /// The constant buffers of reference state dicts, all of shape [1, 1, 2, 2]: known, and of no use here.
@@ -208,61 +184,100 @@ impl UNetConfig {
         BlockPlan { name: format!("{r}x{r}_{part}"), cin, cout, resample, attention }
     }
 
-    /// All that is wrong with these options; empty if a network can be made.
-    pub fn validate(&self) -> Vec<String> {
+    /// Sizes that a count of weights could not survive.
+    fn size_problems(&self) -> Vec<Problem> {
+        let sizes = [
+            ("resolution", self.resolution),
+            ("channels", self.channels),
+            ("width", self.width),
+            ("blocks", self.blocks),
+            ("augment_dim", self.augment_dim),
+            ("mult", self.mult.iter().copied().max().unwrap_or(0)),
+        ];
+        let large = sizes.into_iter().filter(|(_, size)| *size > LIMIT);
+        large.map(|(key, size)| Problem::new(key, format!("must be at most {LIMIT}, not {size}"))).collect()
+    }
+
+    /// Options that make no sense alone.
+    fn option_problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        let mut require = |ok: bool, problem: String| {
-            if !ok {
-                problems.push(problem);
-            }
-        };
+        let mut require = |ok, key, message: String| Problem::require(&mut problems, ok, key, message);
         let levels = self.mult.len();
-        let sizes = [("resolution", self.resolution), ("channels", self.channels), ("width", self.width)];
-        let sizes = sizes.into_iter().chain([("blocks", self.blocks), ("augment_dim", self.augment_dim)]);
-        for (name, size) in sizes.chain(self.mult.iter().map(|&mult| ("mult", mult))) {
-            require(size <= LIMIT, format!("{name} must be at most {LIMIT}, not {size}"));
-        }
-        require(self.channels > 0, "channels must be at least 1".into());
-        require(self.blocks > 0, "blocks must be at least 1".into());
+        require(self.channels > 0, "channels", "must be at least 1".into());
+        require(self.blocks > 0, "blocks", "must be at least 1".into());
         let width = self.width > 0 && self.width.is_multiple_of(4);
-        require(width, format!("width must be a positive multiple of 4, not {}", self.width));
-        require((0.0..1.0).contains(&self.dropout), format!("dropout must be in [0, 1), not {}", self.dropout));
-        require(levels > 0, "mult must name at least one level".into());
-        require(!self.mult.contains(&0), format!("mult must be positive, not {:?}", self.mult));
-        let sizes: Vec<usize> = (0..levels.min(32)).map(|level| self.resolution >> level).collect();
-        let divisible = levels <= 32 && sizes.last().is_none_or(|&r| r > 0 && r << (levels - 1) == self.resolution);
-        require(
-            divisible,
-            format!(
-                "resolution must be a multiple of 2^{} for {levels} levels, not {}",
-                levels.max(1) - 1,
-                self.resolution
-            ),
-        );
-        for r in self.attention.iter().filter(|r| divisible && !sizes.contains(r)) {
-            require(false, format!("attention at {r} is at no level; levels are {sizes:?}"));
+        require(width, "width", format!("must be a positive multiple of 4, not {}", self.width));
+        let dropout = (0.0..1.0).contains(&self.dropout);
+        require(dropout, "dropout", format!("must be in [0, 1), not {}", self.dropout));
+        require(levels > 0, "mult", "must name at least one level".into());
+        require(!self.mult.contains(&0), "mult", format!("must be positive, not {:?}", self.mult));
+        let sides: Vec<usize> = (0..levels.min(32)).map(|level| self.resolution >> level).collect();
+        let divisible = levels <= 32 && sides.last().is_none_or(|&r| r > 0 && r << (levels - 1) == self.resolution);
+        let exponent = levels.max(1) - 1;
+        let message = format!("must be a multiple of 2^{exponent} for {levels} levels, not {}", self.resolution);
+        require(divisible, "resolution", message);
+        for r in self.attention.iter().filter(|r| divisible && !sides.contains(r)) {
+            require(false, "attention", format!("{r} is the resolution of no level; those are {sides:?}"));
         }
-        if problems.is_empty() { self.shape_problems() } else { problems }
+        problems
     }
 
     /// Groups of a normalisation and heads of an attention must divide the channels.
-    fn shape_problems(&self) -> Vec<String> {
+    fn shape_problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
+        let mut report = |block: &BlockPlan, channels: usize, what: String| {
+            let message = format!("{channels} channels of {} do not split into {what}; use another width", block.name);
+            problems.push(Problem::new("width", message));
+        };
         for block in self.encoder_plan().into_iter().chain(self.decoder_plan()) {
             for c in [block.cin, block.cout] {
                 let groups = super::layers::groups(c);
                 if !c.is_multiple_of(groups) {
-                    problems
-                        .push(format!("{}: {c} channels do not split into {groups} groups; change width", block.name));
+                    report(&block, c, format!("{groups} groups"));
                 }
             }
             let (c, heads) = (block.cout, block.heads());
             if heads > 0 && !c.is_multiple_of(heads) {
-                problems.push(format!("{}: {c} channels do not split into {heads} heads; change width", block.name));
+                report(&block, c, format!("{heads} heads"));
             }
         }
         problems.dedup();
         problems
+    }
+}
+
+impl BackboneConfig for UNetConfig {
+    fn channels(&self) -> usize {
+        self.channels
+    }
+    fn condition_channels(&self) -> Option<usize> {
+        None
+    }
+    fn decoders(&self) -> Decoders {
+        self.decoders
+    }
+    fn unit(&self) -> usize {
+        side_unit(self.mult.len())
+    }
+    fn resolution(&self) -> Option<usize> {
+        Some(self.resolution)
+    }
+    fn augment_dim(&self) -> usize {
+        self.augment_dim
+    }
+    fn log_time(&self) -> bool {
+        false
+    }
+    fn state_shapes(&self, ports: NetworkPorts) -> Vec<(String, Vec<usize>)> {
+        shapes(&UNet::new(self, ports, 0, &Device::flex()))
+    }
+    fn is_trained(&self, _name: &str) -> bool {
+        true
+    }
+    fn validate(&self) -> Vec<Problem> {
+        // Each check counts on the ones before it.
+        let checks = [Self::size_problems, Self::option_problems, Self::shape_problems];
+        checks.iter().map(|check| check(self)).find(|problems| !problems.is_empty()).unwrap_or_default()
     }
 }
 
@@ -339,7 +354,7 @@ mod tests {
             ("celeba-two-m128", 1, 96_120_592),
         ];
         for (name, phi_parts, count) in sizes {
-            assert_eq!(preset(name).unwrap().parameter_count(phi_parts), count, "{name}");
+            assert_eq!(preset(name).unwrap().parameter_count(NetworkPorts::with_phi_parts(phi_parts)), count, "{name}");
         }
     }
 
@@ -347,7 +362,7 @@ mod tests {
     fn every_preset_is_valid_and_survives_toml() {
         for name in PRESETS {
             let config = preset(name).unwrap();
-            assert_eq!(config.validate(), Vec::<String>::new(), "{name}");
+            assert_eq!(config.validate(), vec![], "{name}");
             assert_eq!(toml::from_str::<UNetConfig>(&toml::to_string(&config).unwrap()).unwrap(), config);
         }
         assert_eq!(preset("huge"), None);
@@ -359,7 +374,7 @@ mod tests {
         let bad = UNetConfig { width: 30, resolution: 20, dropout: 1.0, blocks: 0, ..UNetConfig::default() };
         let problems = bad.validate();
         for word in ["width", "resolution", "dropout", "blocks"] {
-            assert!(problems.iter().any(|p| p.starts_with(word)), "{word} in {problems:?}");
+            assert!(problems.iter().any(|p| p.key == word), "{word} in {problems:?}");
         }
         let problems = UNetConfig { attention: vec![16, 12, 64], ..UNetConfig::default() }.validate();
         assert_eq!(problems.len(), 2, "{problems:?}");
@@ -368,6 +383,6 @@ mod tests {
         assert!(!UNetConfig { mult: vec![1; 64], ..UNetConfig::default() }.validate().is_empty());
         // 224 channels would be 3 heads.
         let heads = UNetConfig { width: 224, mult: vec![1], attention: vec![32], ..UNetConfig::default() };
-        assert!(heads.validate().iter().any(|p| p.contains("3 heads")));
+        assert!(heads.validate().iter().any(|p| p.message.contains("3 heads")));
     }
 }

@@ -122,7 +122,7 @@ impl Predict<Images> for Denoiser {
 mod tests {
     use super::*;
     use crate::engine::{Device, from_host, to_host};
-    use crate::nn::{Decoders, UNetConfig, preset};
+    use crate::nn::{Decoders, NetworkPorts, UNetConfig, preset};
     use crate::rng::{Purpose, Stream};
     use crossfade_math::{Attenuation, NoiseScale};
 
@@ -135,7 +135,7 @@ mod tests {
     fn denoiser(decoders: Decoders, attenuation: Attenuation) -> Denoiser {
         let process = Process::new(attenuation, NoiseScale::Sqrt);
         let config = UNetConfig { decoders, ..preset("tiny").unwrap() };
-        let unet = config.init(attenuation.parts(), 1, &Device::flex());
+        let unet = config.init(NetworkPorts::with_phi_parts(attenuation.parts()), 1, &Device::flex());
         Denoiser { unet, process, baseline: None, precond: Precond::default() }
     }
 

@@ -1,5 +1,5 @@
 //! Initial weights, each a pure function of the seed and of the parameter's dotted name.
-use burn::module::{Param, ParamId};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Device, Tensor};
 
 use super::named::fnv1a;
@@ -73,6 +73,18 @@ impl Place {
         };
         Param::uninitialized(ParamId::from(hash), init, self.device.clone(), trained, shape.into())
     }
+}
+
+/// The module with all weights drawn, instead of at their first use.
+pub fn initialized<M: Module>(module: M) -> M {
+    struct Draw;
+    impl ModuleVisitor for Draw {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            param.val();
+        }
+    }
+    module.visit(&mut Draw);
+    module
 }
 
 fn values(seed: u64, hash: u64, count: usize, start: Start) -> Vec<f32> {

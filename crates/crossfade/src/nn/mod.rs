@@ -4,6 +4,7 @@
 //! between the two without renaming or transposition.
 pub mod attention;
 pub mod autoencoder;
+pub mod backbone;
 pub mod baseline;
 pub mod batch_norm;
 pub mod block;
@@ -16,15 +17,21 @@ pub mod gate;
 pub mod init;
 pub mod layers;
 pub mod lpips;
+pub mod mode;
+mod module_macros;
 pub mod named;
+pub mod network;
 pub mod patchgan;
 pub mod unet;
 pub mod weights;
 
 pub use autoencoder::{Autoencoder, AutoencoderConfig, Posterior};
+pub use backbone::{Backbone, BackboneConfig, Context, NetworkPorts};
 pub use condition::{CondUNet, CondUNetConfig};
-pub use config::{Decoders, Ends, PRESETS, UNetConfig, preset};
+pub use config::{Decoders, PRESETS, UNetConfig, preset};
 pub use denoiser::{Denoiser, Heads};
 pub use dropout::DropoutKey;
+pub use mode::{Mode, Statistics};
+pub use network::{Network, NetworkConfig};
 pub use patchgan::PatchGan;
 pub use unet::{RawHeads, UNet};

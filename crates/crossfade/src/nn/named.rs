@@ -158,7 +158,7 @@ pub fn shapes<M: Module>(module: &M) -> Vec<(String, Vec<usize>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::UNetConfig;
+    use crate::nn::{BackboneConfig, NetworkPorts, UNetConfig};
 
     #[test]
     fn ids_are_hashes_of_the_names_that_a_walk_finds() {
@@ -170,9 +170,9 @@ mod tests {
             }
         }
         let config = UNetConfig { augment_dim: 9, ..crate::nn::preset("tiny").expect("a preset") };
-        let net = config.init(1, 0, &Device::flex()).train();
+        let net = config.init(NetworkPorts::default(), 0, &Device::flex()).train();
         let ids = walk(&net.valid(), Ids);
-        assert_eq!(ids.len(), config.parameter_shapes(1).len());
+        assert_eq!(ids.len(), config.state_shapes(NetworkPorts::default()).len());
         ids.iter().for_each(|(name, id)| assert_eq!(*id, fnv1a(name), "{name}"));
     }
 }

@@ -1,10 +1,11 @@
 //! The discriminator of autoencoder training: one verdict for each patch of an image (§5).
-use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
 use super::batch_norm::{BatchNorm2, BatchStatistics};
 use super::init::{Place, Start};
 use super::layers::conv2d;
+use super::module_macros::enum_module;
 
 /// Slope of the rectifier for negative values.
 const SLOPE: f64 = 0.2;
@@ -39,9 +40,7 @@ impl PatchConv {
     }
 }
 
-/// A place in the sequence of layers, which the reference numbers.
-///
-/// Written by hand because a derived enum would put the variant's name into the names of the parameters.
+/// One of the layers in sequence, which the reference numbers.
 #[derive(Clone, Debug)]
 enum Layer {
     Conv(PatchConv),
@@ -49,66 +48,7 @@ enum Layer {
     Rectify,
 }
 
-impl Layer {
-    fn each(self, conv: impl FnOnce(PatchConv) -> PatchConv, norm: impl FnOnce(BatchNorm2) -> BatchNorm2) -> Self {
-        match self {
-            Self::Conv(m) => Self::Conv(conv(m)),
-            Self::Norm(m) => Self::Norm(norm(m)),
-            Self::Rectify => Self::Rectify,
-        }
-    }
-}
-
-impl Module for Layer {
-    fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
-        match self {
-            Self::Conv(m) => m.visit(visitor),
-            Self::Norm(m) => m.visit(visitor),
-            Self::Rectify => (),
-        }
-    }
-    fn map<P: ModuleMapper>(self, mapper: &mut P) -> Self {
-        match self {
-            Self::Conv(m) => Self::Conv(m.map(mapper)),
-            Self::Norm(m) => Self::Norm(m.map(mapper)),
-            Self::Rectify => Self::Rectify,
-        }
-    }
-    fn collect_devices(&self, devices: Devices) -> Devices {
-        match self {
-            Self::Conv(m) => m.collect_devices(devices),
-            Self::Norm(m) => m.collect_devices(devices),
-            Self::Rectify => devices,
-        }
-    }
-    fn fork(self, device: &Device) -> Self {
-        self.each(|m| m.fork(device), |m| m.fork(device))
-    }
-    fn to_device(self, device: &Device) -> Self {
-        self.each(|m| m.to_device(device), |m| m.to_device(device))
-    }
-    fn valid(&self) -> Self {
-        self.clone().each(|m| m.valid(), |m| m.valid())
-    }
-    fn train(self) -> Self {
-        self.each(Module::train, Module::train)
-    }
-    fn materialize(self) -> Self {
-        self.each(Module::materialize, Module::materialize)
-    }
-}
-
-impl ModuleDisplayDefault for Layer {
-    fn content(&self, content: Content) -> Option<Content> {
-        match self {
-            Self::Conv(m) => content.add("conv", m),
-            Self::Norm(m) => content.add("norm", m),
-            Self::Rectify => content,
-        }
-        .optional()
-    }
-}
-impl ModuleDisplay for Layer {}
+enum_module!(Layer { Conv, Norm } empty Rectify);
 
 /// PatchGAN: convolutions that halve the image, batch normalisation, leaky rectifiers.
 #[derive(Module, Debug)]

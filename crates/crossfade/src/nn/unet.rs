@@ -1,14 +1,16 @@
 //! One encoder, a split at the bottom, one or two decoders (§4.2).
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
+use super::backbone::{Backbone, Context, NetworkPorts};
 use super::block::Block;
-use super::config::{BlockPlan, Decoders, Ends, UNetConfig};
+use super::config::{BlockPlan, Decoders, UNetConfig};
 use super::dropout::DropoutKey;
 use super::embed::sinusoids;
 use super::gate::{Decouple, decouple, split};
 use super::init::{MIXING, Place};
 use super::layers::{Conv, Dense, Norm, concat, silu};
+use super::mode::Mode;
 use super::named::Stages;
 
 /// What the network itself says, before preconditioning.
@@ -62,7 +64,7 @@ struct Branch {
 
 impl UNet {
     /// A network whose parameters exist in name and shape only, until their first use.
-    pub(super) fn new(config: &UNetConfig, ends: Ends, seed: u64, device: &Device) -> Self {
+    pub(super) fn new(config: &UNetConfig, ports: NetworkPorts, seed: u64, device: &Device) -> Self {
         let root = Place::root(seed, device);
         let (m, c, emb) = (config.width, config.channels, 4 * config.width);
         let top = m * config.mult[0];
@@ -76,33 +78,21 @@ impl UNet {
             map_augment: (config.augment_dim > 0).then(|| Dense::zero(&root.at("map_augment"), config.augment_dim, m)),
             map_layer0: Dense::new(&root.at("map_layer0"), m, emb),
             map_layer1: Dense::new(&root.at("map_layer1"), emb, emb),
-            enc: encoder(&root.at("enc"), config, c * ends.inputs, emb),
+            enc: encoder(&root.at("enc"), config, c * ports.inputs, emb),
             decouple1: decouple(&root.at("decouple1"), bottom),
             decouple2: two.then(|| decouple(&root.at("decouple2"), bottom)),
             dec: decoder("dec"),
             out_norm: norm("out_norm"),
-            out_conv: conv("out_conv", ends.phi_parts),
+            out_conv: conv("out_conv", ports.phi_parts),
             dec2: two.then(|| decoder("dec2")),
             out_norm2: two.then(|| norm("out_norm2")),
             out_conv2: two.then(|| conv("out_conv2", 1)),
             branch: (config.decoders == Decoders::Conv).then(|| Branch::new(&root.at("branch"), top, c)),
-            mixing_logit: ends.mixed.then(|| root.param("mixing_logit", [c], MIXING)),
+            mixing_logit: ports.mixed.then(|| root.param("mixing_logit", [c], MIXING)),
             width: m,
             levels: config.mult.len(),
             skip_scaling: config.skip_scaling,
         }
-    }
-
-    /// Draws all weights now.
-    pub(super) fn initialized(self) -> Self {
-        struct Draw;
-        impl ModuleVisitor for Draw {
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                param.val();
-            }
-        }
-        self.visit(&mut Draw);
-        self
     }
 
     /// F(x; c_noise, labels). `x` is already multiplied by c_in; dropout acts only where a key is given.
@@ -120,7 +110,7 @@ impl UNet {
         let unit = 1 << (self.levels - 1);
         assert!(h % unit == 0 && w % unit == 0, "an image of {h}x{w} needs sides that are multiples of {unit}");
         let emb = self.embedding(c_noise, labels);
-        let skips = self.encode(x, &emb, dropout);
+        let skips = self.encoder_outputs(x, &emb, dropout);
         let bottom = skips[skips.len() - 1].clone();
         // The last decoder takes the skips, so that each is freed once it is read.
         let second = self.dec2.is_some().then(|| (bottom.clone(), skips.clone()));
@@ -137,14 +127,6 @@ impl UNet {
         RawHeads { phi, eps }
     }
 
-    /// m of a mixed output, between 0 and 1.
-    ///
-    /// # Shapes
-    /// `[C]`.
-    pub fn mixing(&self) -> Option<Tensor<1>> {
-        self.mixing_logit.as_ref().map(|logit| activation::sigmoid(logit.val()))
-    }
-
     /// # Shapes
     /// `c_noise` `[B]`, `labels` `[B, augment_dim]` to `[B, 4·width]`.
     fn embedding(&self, c_noise: Tensor<1>, labels: Option<Tensor<2>>) -> Tensor<2> {
@@ -157,7 +139,7 @@ impl UNet {
     }
 
     /// All outputs of the encoder, from the first convolution to the bottom.
-    fn encode(&self, x: Tensor<4>, emb: &Tensor<2>, dropout: Option<&DropoutKey>) -> Vec<Tensor<4>> {
+    fn encoder_outputs(&self, x: Tensor<4>, emb: &Tensor<2>, dropout: Option<&DropoutKey>) -> Vec<Tensor<4>> {
         let x = self.enc.first.iter().fold(x, |x, (_, conv)| conv.forward(x));
         let mut skips = vec![x.clone()];
         self.enc.blocks.iter().fold(x, |x, (_, block)| {
@@ -187,6 +169,19 @@ impl UNet {
             let skip = if self.skip_scaling { skip * (0.5 + 0.5 * read) } else { skip };
             block.forward(concat(x, skip), emb, dropout)
         })
+    }
+}
+
+impl Backbone for UNet {
+    fn encode(&self, condition: Option<Tensor<4>>, _mode: Mode) -> Context {
+        assert!(condition.is_none(), "the unconditional U-Net has no use for a condition");
+        Context::default()
+    }
+    fn forward(&self, x: Tensor<4>, c_noise: Tensor<1>, context: &Context, mode: Mode) -> RawHeads {
+        Self::forward(self, x, c_noise, context.labels.clone(), mode.dropout())
+    }
+    fn mixing(&self) -> Option<Tensor<1>> {
+        self.mixing_logit.as_ref().map(|logit| activation::sigmoid(logit.val()))
     }
 }
 
@@ -222,8 +217,8 @@ fn blocks(place: &Place, plan: &[BlockPlan], emb: usize, dropout: f64) -> Vec<(S
 mod tests {
     use super::*;
     use crate::engine::{from_vec, to_host, vector};
-    use crate::nn::preset;
     use crate::nn::weights::{apply, collect, gradients};
+    use crate::nn::{BackboneConfig, preset};
 
     fn tiny(decoders: Decoders) -> UNetConfig {
         UNetConfig { decoders, ..preset("tiny").unwrap() }
@@ -231,10 +226,11 @@ mod tests {
 
     /// Weights that are not zero anywhere, so that every path matters.
     fn awake(config: &UNetConfig, device: &Device) -> UNet {
-        let shapes: std::collections::BTreeMap<_, _> = config.parameter_shapes(1).into_iter().collect();
+        let shapes: std::collections::BTreeMap<_, _> =
+            config.state_shapes(NetworkPorts::default()).into_iter().collect();
         let value = |i: usize| ((i * 7919 + 13) % 101) as f32 / 404.0 - 0.125;
         let source = |name: &str| Some((shapes[name].clone(), (0..shapes[name].iter().product()).map(value).collect()));
-        apply(UNet::new(config, 1.into(), 0, device), &source).unwrap()
+        apply(UNet::new(config, NetworkPorts::default(), 0, device), &source).unwrap()
     }
 
     fn images(b: usize, device: &Device) -> Tensor<4> {
@@ -244,7 +240,7 @@ mod tests {
     #[test]
     fn initial_weights_depend_on_seed_and_name_alone() {
         let device = Device::flex();
-        let weights = |decoders, seed| collect(&tiny(decoders).init(1, seed, &device));
+        let weights = |decoders, seed| collect(&tiny(decoders).init(NetworkPorts::default(), seed, &device));
         let (two, one) = (weights(Decoders::Two, 3), weights(Decoders::One, 3));
         assert!(one.len() < two.len() && one.iter().all(|tensor| two.contains(tensor)));
         assert_ne!(two, weights(Decoders::Two, 4));
@@ -268,7 +264,7 @@ mod tests {
     #[test]
     fn the_branch_starts_silent_and_learns() {
         let device = Device::flex();
-        let net = tiny(Decoders::Conv).init(1, 0, &device);
+        let net = tiny(Decoders::Conv).init(NetworkPorts::default(), 0, &device);
         let raw = net.forward(images(2, &device), vector(&[-1.0, 0.0], &device), None, None);
         assert!(to_host(raw.eps.unwrap()).iter().all(|&v| v == 0.0));
         assert!(to_host(raw.phi).iter().any(|&v| v != 0.0));
@@ -292,7 +288,7 @@ mod tests {
             pairs.for_each(|(a, b)| assert!((a - b).abs() < 1e-4 * (1.0 + a.abs()), "{a} {b}"));
             assert_ne!(to_host(both.phi.clone()), to_host(run(x, &[8, 9], 1).phi));
             let loss = both.phi.square().sum() + both.eps.map_or(Tensor::zeros([1], &device), |eps| eps.square().sum());
-            assert_eq!(gradients(&net, loss.backward()).len(), config.parameter_shapes(1).len());
+            assert_eq!(gradients(&net, loss.backward()).len(), config.state_shapes(NetworkPorts::default()).len());
         }
     }
 }

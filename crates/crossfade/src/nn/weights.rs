@@ -118,12 +118,12 @@ pub fn load<M: Module>(module: M, path: &FilePath, ignored: &[String]) -> Result
 mod tests {
     use super::*;
     use crate::engine::Device;
-    use crate::nn::{UNet, preset};
+    use crate::nn::{NetworkPorts, UNet, preset};
     use crate::tensorfile::save_tensors;
     use std::path::PathBuf;
 
     fn net(seed: u64) -> UNet {
-        preset("tiny").unwrap().init(1, seed, &Device::flex())
+        preset("tiny").unwrap().init(NetworkPorts::default(), seed, &Device::flex())
     }
 
     fn save(dir: &FilePath, tensors: &[HostTensor]) -> PathBuf {
@@ -139,7 +139,7 @@ mod tests {
         assert_ne!(collect(&a), collect(&b));
         let path = save(dir.path(), &collect(&a));
         assert_eq!(collect(&load(b, &path, &[]).unwrap()), collect(&a));
-        let loaded = preset("tiny").unwrap().load(1, &path, &Device::flex()).unwrap();
+        let loaded = preset("tiny").unwrap().load(NetworkPorts::default(), &path, &Device::flex()).unwrap();
         assert_eq!(collect(&loaded), collect(&a));
     }
 
@@ -147,7 +147,7 @@ mod tests {
     fn loaded_weights_can_be_trained() {
         let dir = tempfile::tempdir().unwrap();
         let path = save(dir.path(), &collect(&net(1)));
-        let trained = preset("tiny").unwrap().load(1, &path, &Device::flex()).unwrap().train();
+        let trained = preset("tiny").unwrap().load(NetworkPorts::default(), &path, &Device::flex()).unwrap().train();
         let device = Device::flex().autodiff();
         let x = Tensor::ones([1, 3, 16, 16], &device);
         let raw = trained.forward(x, Tensor::zeros([1], &device), None, None);

@@ -4,8 +4,8 @@ use crate::config::RunConfig;
 use crate::engine::{Device, Tensor, vector};
 use crate::error::Result;
 use crate::nn::baseline::{said, shown};
-use crate::nn::condition::{Mode, Statistics, load_encoder};
-use crate::nn::{CondUNet, Denoiser, DropoutKey, RawHeads, UNet};
+use crate::nn::condition::load_encoder;
+use crate::nn::{Backbone, BackboneConfig, CondUNet, Denoiser, DropoutKey, Mode, RawHeads, Statistics, UNet};
 use burn::module::Module;
 
 /// A kind of network under training.
@@ -55,16 +55,16 @@ pub fn loss<N: Learner>(
 impl Learner for UNet {
     const LOG_TIME: bool = false;
     fn fresh(config: &RunConfig, device: &Device) -> Self {
-        config.network.init(config.ends(), config.seed, device)
+        config.network.init(config.ports(), config.seed, device)
     }
     fn lazy(config: &RunConfig, device: &Device) -> Self {
-        config.network.lazy(config.ends(), device)
+        config.network.lazy(config.ports(), device)
     }
     fn is_trained(_config: &RunConfig, _name: &str) -> bool {
         true
     }
     fn mixing(&self) -> Option<Tensor<1>> {
-        self.mixing()
+        Backbone::mixing(self)
     }
     fn run(&self, x: Tensor<4>, c_noise: Tensor<1>, batch: &Prepared, key: &DropoutKey, _: &Statistics) -> RawHeads {
         self.forward(x, c_noise, batch.labels.clone(), Some(key))
@@ -75,7 +75,7 @@ impl Learner for CondUNet {
     const LOG_TIME: bool = true;
     fn fresh(config: &RunConfig, device: &Device) -> Self {
         let network = config.condition.clone().unwrap_or_default();
-        network.init(config.ends(), config.seed, device)
+        network.init(config.ports(), config.seed, device)
     }
     fn begun(config: &RunConfig, device: &Device) -> Result<Self> {
         let net = Self::fresh(config, device);
@@ -86,13 +86,13 @@ impl Learner for CondUNet {
         }
     }
     fn lazy(config: &RunConfig, device: &Device) -> Self {
-        config.condition.clone().unwrap_or_default().lazy(config.ends(), device)
+        config.condition.clone().unwrap_or_default().lazy(config.ports(), device)
     }
     fn is_trained(config: &RunConfig, name: &str) -> bool {
         config.condition.as_ref().is_none_or(|network| network.is_trained(name))
     }
     fn mixing(&self) -> Option<Tensor<1>> {
-        self.mixing()
+        Backbone::mixing(self)
     }
     fn run(&self, x: Tensor<4>, c_noise: Tensor<1>, batch: &Prepared, key: &DropoutKey, seen: &Statistics) -> RawHeads {
         let mode = Mode::Train { dropout: key, statistics: seen };

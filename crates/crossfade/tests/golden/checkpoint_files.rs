@@ -1,7 +1,7 @@
 //! Files of the reference's trainer: exact values, the network they hold, hostile and damaged files.
 use crossfade::convert::{Source, Weights, convert, infer_unet, read, read_pt};
 use crossfade::engine::{Device, from_host, to_host};
-use crossfade::nn::UNetConfig;
+use crossfade::nn::{BackboneConfig, NetworkPorts, UNetConfig};
 use crossfade::tensorfile::TensorFile;
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
@@ -129,7 +129,8 @@ fn networks(case: &Case) -> Vec<String> {
     for (which, copy, before) in COPIES {
         let inferred = infer_unet(&read_pt(&input, which).unwrap()).unwrap();
         failures.extend(require(inferred.config == config(case), || format!("{copy}: found {:?}", inferred.config)));
-        let expected = inferred.config.parameter_shapes(inferred.phi_parts);
+        let ports = NetworkPorts::with_phi_parts(inferred.phi_parts);
+        let expected = inferred.config.state_shapes(ports);
         let names: Vec<String> = expected.iter().map(|(name, _)| format!("model.model.{name}")).collect();
         failures.extend(require(names == parameter_names(case), || format!("{copy}: names or order differ")));
 
@@ -147,7 +148,7 @@ fn networks(case: &Case) -> Vec<String> {
             failures.extend(require(written == (shape, values), || format!("{copy}: {name} as written")));
         }
 
-        let unet = inferred.config.load(inferred.phi_parts, &output, &device).unwrap();
+        let unet = inferred.config.load(ports, &output, &device).unwrap();
         let heads = nets::preconditioned(case, unet).heads(x.clone(), &case.times(), None);
         failures.extend(compare::output(case, &format!("phi_{copy}"), &to_host(heads.phi), false));
         failures.extend(compare::output(case, &format!("eps_{copy}"), &to_host(heads.eps), false));
@@ -160,7 +161,7 @@ fn incomplete(case: &Case) -> Vec<String> {
     let scratch = tempfile::tempdir().unwrap();
     let output = scratch.path().join("out.safetensors");
     std::fs::write(&output, "older").unwrap();
-    let expected = config(case).parameter_shapes(1);
+    let expected = config(case).state_shapes(NetworkPorts::default());
     let result = convert(&case.dir.join("legacy.pt"), &output, Weights::Model, &expected, &[]);
     let error = result.map_or_else(|e| e.to_string(), |report| report.to_string());
     let missing = expected.iter().filter(|(name, _)| name.contains("dec")).count();

@@ -3,7 +3,7 @@ use crossfade::engine::{Device, Tensor, from_host};
 use crossfade::math::{Attenuation, NoiseScale, Precond, Process};
 use crossfade::nn::condition::{EncoderConfig, Split};
 use crossfade::nn::weights::apply;
-use crossfade::nn::{CondUNet, CondUNetConfig, Decoders, Denoiser};
+use crossfade::nn::{BackboneConfig, CondUNet, CondUNetConfig, Decoders, Denoiser, NetworkPorts};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -47,20 +47,20 @@ pub fn config(case: &Case) -> CondUNetConfig {
 
 /// A network with the formula's weights.
 pub fn filled(case: &Case, config: &CondUNetConfig, device: &Device) -> CondUNet {
-    assert_eq!(config.validate(), Vec::<String>::new());
-    let shapes: BTreeMap<_, _> = config.state_shapes(1).into_iter().collect();
+    assert_eq!(config.validate(), vec![]);
+    let shapes: BTreeMap<_, _> = config.state_shapes(NetworkPorts::default()).into_iter().collect();
     let source = |name: &str| {
         let shape = shapes.get(name)?;
         Some((shape.clone(), parameter(&format!("{}{name}", case.salt), shape)))
     };
-    apply(config.lazy(1, device), &source).unwrap()
+    apply(config.lazy(NetworkPorts::default(), device), &source).unwrap()
 }
 
 /// The network of a case with its preconditioning.
 pub fn denoiser(case: &Case, device: &Device) -> Denoiser<CondUNet> {
     let config = config(case);
     let count = case.json["param_count"].as_u64().unwrap() as usize;
-    assert_eq!(config.parameter_count(1), count, "parameters");
+    assert_eq!(config.parameter_count(NetworkPorts::default()), count, "parameters");
     Denoiser {
         baseline: None,
         unet: filled(case, &config, device),

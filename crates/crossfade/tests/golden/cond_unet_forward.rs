@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 
 use crossfade::engine::{Device, from_host, to_host, vector};
-use crossfade::nn::condition::Mode;
+use crossfade::nn::Mode;
 use crossfade::nn::weights::gradients;
 
 use crate::case::{Case, floats};
@@ -91,7 +91,7 @@ fn compare_gradients(case: &Case, gradients: Vec<crossfade::tensorfile::HostTens
             failures.push(format!("{name} has a gradient"));
         }
     }
-    let statistics = ours.keys().filter(|name| crossfade::nn::condition::is_statistic(name));
+    let statistics = ours.keys().filter(|name| crossfade::nn::named::is_buffer(name));
     failures.extend(statistics.map(|name| format!("{name} has a gradient")));
     failures
 }

@@ -2,7 +2,7 @@
 use crossfade::engine::{Device, Images, Tensor, from_host, to_host};
 use crossfade::loss::{AuxEstimate, AuxWeight, Auxiliary, Noised, Objective, Pairing, Reduction};
 use crossfade::math::{Blend, Grid, GridKind, LossNorm, Weighting};
-use crossfade::nn::condition::Mode;
+use crossfade::nn::Mode;
 use crossfade::sample::{Hooks, Problem, Sampler};
 
 use crate::case::{Case, floats, usizes};

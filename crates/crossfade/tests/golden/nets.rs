@@ -2,7 +2,7 @@
 use crossfade::engine::Device;
 use crossfade::math::{Attenuation, NoiseScale, Precond, Process};
 use crossfade::nn::weights::apply;
-use crossfade::nn::{Decoders, Denoiser, UNet, UNetConfig};
+use crossfade::nn::{BackboneConfig, Decoders, Denoiser, NetworkPorts, UNet, UNetConfig};
 use serde_json::Value;
 
 use crate::case::{Case, usizes};
@@ -48,15 +48,15 @@ pub fn older(case: &Case) -> bool {
 /// The network of a case with the formula's weights.
 pub fn network(case: &Case, device: &Device) -> UNet {
     let config = config(case);
-    let parts = settings(case)["out_mul"].as_u64().unwrap_or(1) as usize;
+    let ports = NetworkPorts::with_phi_parts(settings(case)["out_mul"].as_u64().unwrap_or(1) as usize);
     let count = case.json["param_count"].as_u64();
-    assert!(count.is_none_or(|n| n as usize == config.parameter_count(parts)), "{count:?} parameters");
-    let shapes: std::collections::BTreeMap<_, _> = config.parameter_shapes(parts).into_iter().collect();
+    assert!(count.is_none_or(|n| n as usize == config.parameter_count(ports)), "{count:?} parameters");
+    let shapes: std::collections::BTreeMap<_, _> = config.state_shapes(ports).into_iter().collect();
     let source = |name: &str| {
         let shape = shapes.get(name)?;
         Some((shape.clone(), parameter(&format!("{}model.{name}", case.salt), shape)))
     };
-    apply(config.lazy(parts, device), &source).unwrap()
+    apply(config.lazy(ports, device), &source).unwrap()
 }
 
 /// The network of a case with its preconditioning.

@@ -1,9 +1,11 @@
 //! Names, shapes, order and number of the parameters of full-size networks.
 use crossfade::convert::{InferredUnet, Source, TensorF32, Weights, infer_unet};
 use crossfade::engine::Device;
-use crossfade::nn::condition::{condition_preset, is_statistic};
+use crossfade::nn::condition::condition_preset;
 use crossfade::nn::named::{is_buffer, shapes};
-use crossfade::nn::{AutoencoderConfig, CondUNetConfig, Decoders, PatchGan, UNetConfig, preset};
+use crossfade::nn::{
+    AutoencoderConfig, BackboneConfig, CondUNetConfig, Decoders, NetworkPorts, PatchGan, UNetConfig, preset,
+};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::Path;
@@ -165,8 +167,9 @@ fn listed(state: &Entries) -> [(&'static str, String); 6] {
 }
 
 fn facts(config: &UNetConfig, parts: usize) -> [(&'static str, String); 6] {
-    let parameters: Vec<_> =
-        (config.parameter_shapes(parts).into_iter()).map(|(name, shape)| (format!("model.{name}"), shape)).collect();
+    let parameters: Vec<_> = (config.state_shapes(NetworkPorts::with_phi_parts(parts)).into_iter())
+        .map(|(name, shape)| (format!("model.{name}"), shape))
+        .collect();
     let buffers: Vec<String> = config.buffer_names().iter().map(|name| format!("model.{name}")).collect();
     // The state dict: a layer's buffer follows its parameters; a skip that only resamples has nothing but its buffer.
     let mut state = Vec::new();
@@ -180,7 +183,7 @@ fn facts(config: &UNetConfig, parts: usize) -> [(&'static str, String); 6] {
     }
     let order: String = state.iter().map(|(name, _)| format!("{name}\n")).collect();
     [
-        ("param_count", config.parameter_count(parts).to_string()),
+        ("param_count", config.parameter_count(NetworkPorts::with_phi_parts(parts)).to_string()),
         ("entries", (parameters.len() + buffers.len()).to_string()),
         ("param_entries", parameters.len().to_string()),
         ("sha256", listing(&state)),
@@ -190,7 +193,7 @@ fn facts(config: &UNetConfig, parts: usize) -> [(&'static str, String); 6] {
 }
 
 fn conditional_facts(config: &CondUNetConfig) -> [(&'static str, String); 7] {
-    let state = config.state_shapes(1);
+    let state = config.state_shapes(NetworkPorts::default());
     let buffers = config.ignored_buffers();
     // The state dict: integer buffers follow the last float of their layer.
     let mut whole = Vec::new();
@@ -201,7 +204,7 @@ fn conditional_facts(config: &CondUNetConfig) -> [(&'static str, String); 7] {
         whole.extend(buffers.iter().filter(|(name, _)| *name == buffer).cloned());
     }
     let order: String = whole.iter().map(|(name, _)| format!("{name}\n")).collect();
-    let parameters: Vec<_> = state.into_iter().filter(|(name, _)| !is_statistic(name)).collect();
+    let parameters: Vec<_> = state.into_iter().filter(|(name, _)| !is_buffer(name)).collect();
     let size = |shape: &[usize]| shape.iter().product::<usize>();
     // An encoder's classifier could be trained, but nothing depends on it.
     let classifier = |name: &str| {
@@ -210,7 +213,7 @@ fn conditional_facts(config: &CondUNetConfig) -> [(&'static str, String); 7] {
     };
     let trained = parameters.iter().filter(|(name, _)| config.is_trained(name) || classifier(name));
     [
-        ("param_count", config.parameter_count(1).to_string()),
+        ("param_count", config.parameter_count(NetworkPorts::default()).to_string()),
         ("trainable_param_count", trained.map(|(_, shape)| size(shape)).sum::<usize>().to_string()),
         ("entries", whole.len().to_string()),
         ("param_entries", parameters.len().to_string()),

@@ -1,7 +1,7 @@
 //! The Swin encoder alone, on images of any shape.
 use crossfade::engine::Device;
-use crossfade::nn::CondUNetConfig;
-use crossfade::nn::condition::{EncoderConfig, Mode};
+use crossfade::nn::condition::EncoderConfig;
+use crossfade::nn::{BackboneConfig, CondUNetConfig, Mode, NetworkPorts};
 
 use crate::case::Case;
 use crate::{cond_nets, cond_unet_forward};
@@ -21,7 +21,10 @@ pub fn check(case: &Case) -> Vec<String> {
         ..CondUNetConfig::default()
     };
     let count = case.json["param_count"].as_u64().unwrap() as usize;
-    let ours = config.state_shapes(1).into_iter().filter(|(name, _)| name.starts_with("init_conv_mask."));
+    let ours = config
+        .state_shapes(NetworkPorts::default())
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("init_conv_mask."));
     assert_eq!(ours.map(|(_, shape)| shape.iter().product::<usize>()).sum::<usize>(), count, "parameters");
     let net = cond_nets::filled(case, &config, &device);
     cond_unet_forward::stages(case, &net.stages(cond_nets::condition(case, &device), Mode::Eval))

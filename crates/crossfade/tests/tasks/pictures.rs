@@ -6,8 +6,8 @@ use crossfade::data::picture::{Format, write_rows};
 use crossfade::data::{Filter, PassOrder, Picture, resize};
 use crossfade::engine::Device;
 use crossfade::generate::Maker;
-use crossfade::nn::CondUNetConfig;
 use crossfade::nn::condition::EncoderConfig;
+use crossfade::nn::{CondUNetConfig, NetworkPorts};
 use crossfade::task::masks::{HoleBox, Mask};
 use crossfade::task::{Edges, Inpainting, LowAs, Planes, Saliency, SuperResolution, Task, TaskConfig};
 use image::ExtendedColorType;
@@ -290,7 +290,7 @@ fn a_network_takes_any_size_and_window() {
     let mut config =
         RunConfig { task: TaskConfig::SuperResolution(sr), condition: Some(network), ..RunConfig::default() };
     config.sample.steps = 1;
-    let unet = config.condition.as_ref().unwrap().init(1, 3, &Device::flex());
+    let unet = config.condition.as_ref().unwrap().init(NetworkPorts::default(), 3, &Device::flex());
     let net = config.denoiser(unet);
     let maker = Maker::new(net, &config, None, config.sample.clone(), 1, &Device::flex());
     for (width, height, window) in [(1, 1, None), (1, 9, None), (13, 2, None), (64, 61, Some(64))] {

@@ -8,7 +8,7 @@ use crossfade::engine::Device;
 use crossfade::generate::Maker;
 use crossfade::loss::AutoencoderLoss;
 use crossfade::nn::condition::EncoderConfig;
-use crossfade::nn::{AutoencoderConfig, CondUNetConfig};
+use crossfade::nn::{AutoencoderConfig, BackboneConfig, CondUNetConfig, NetworkPorts};
 use crossfade::task::masks::{HoleBox, Mask};
 use crossfade::task::{Depth, Edges, Inpainting, LowAs, Saliency, Sketch, SuperResolution, TaskConfig};
 use crossfade::train::{RunDir, train, train_autoencoder};
@@ -259,7 +259,7 @@ fn a_run_starts_from_the_encoders_weights() {
         }
         _ => name.to_owned(),
     };
-    let encoder: Vec<(String, Vec<usize>)> = (network.state_shapes(1).into_iter())
+    let encoder: Vec<(String, Vec<usize>)> = (network.state_shapes(NetworkPorts::default()).into_iter())
         .filter_map(|(name, shape)| Some((theirs(name.strip_prefix("init_conv_mask.")?), shape)))
         .collect();
     let value = |k: usize| 0.01 + 1e-5 * k as f32;

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::output::thousands;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
-use crossfade::nn::{Decoders, UNetConfig};
+use crossfade::nn::{BackboneConfig, Decoders, UNetConfig};
 use crossfade::{Error, bench};
 use serde_json::json;
 
@@ -101,7 +101,7 @@ impl UnetArgs {
             ..UNetConfig::default()
         };
         let problems = network.validate();
-        if problems.is_empty() { Ok(network) } else { Err(Error::Config(problems).into()) }
+        if problems.is_empty() { Ok(network) } else { Err(Error::config(&problems).into()) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What an autoencoder consists of.
 use burn::tensor::Device;
+use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
 use super::Autoencoder;
@@ -7,6 +8,9 @@ use crate::nn::named::shapes;
 
 /// Channels in a group of every normalisation are those of the layer divided by this.
 pub const GROUPS: usize = 32;
+
+/// Largest sensible width and side.
+const LIMIT: usize = 4096;
 
 /// The sizes of an autoencoder; the `[autoencoder]` section of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,34 +49,27 @@ impl AutoencoderConfig {
         self.width * self.mult[level]
     }
 
-    /// Everything that is wrong, each message beginning with its key.
-    pub fn validate(&self) -> Vec<String> {
+    /// All that is wrong with the options; empty if a network can be made.
+    pub fn validate(&self) -> Vec<Problem> {
         let mut problems = vec![];
-        let mut require = |ok: bool, message: String| {
-            if !ok {
-                problems.push(message);
-            }
-        };
+        let mut require = |ok, key, message: String| Problem::require(&mut problems, ok, key, message);
         let c = self.channels;
-        require(matches!(c, 1 | 3), format!("channels: images have 1 or 3 channels, not {c}"));
+        require(matches!(c, 1 | 3), "channels", format!("images have 1 or 3 channels, not {c}"));
         let width = self.width;
-        require(
-            width > 0 && width.is_multiple_of(GROUPS) && width <= 4096,
-            format!("width must be a multiple of {GROUPS} up to 4096, not {width}"),
-        );
+        let fits = width > 0 && width.is_multiple_of(GROUPS) && width <= LIMIT;
+        require(fits, "width", format!("must be a multiple of {GROUPS} up to {LIMIT}, not {width}"));
         let levels = self.mult.len();
-        require((1..=6).contains(&levels), format!("mult needs 1 to 6 levels, not {levels}"));
-        require(self.mult.iter().all(|m| (1..=64).contains(m)), "mult must be from 1 to 64 at each level".into());
-        require((1..=16).contains(&self.blocks), format!("blocks must be from 1 to 16, not {}", self.blocks));
+        require((1..=6).contains(&levels), "mult", format!("needs 1 to 6 levels, not {levels}"));
+        let mults = self.mult.iter().all(|m| (1..=64).contains(m));
+        require(mults, "mult", "must be from 1 to 64 at each level".into());
+        require((1..=16).contains(&self.blocks), "blocks", format!("must be from 1 to 16, not {}", self.blocks));
         for (key, value) in [("bottleneck", self.bottleneck), ("latent", self.latent)] {
-            require((1..=256).contains(&value), format!("{key} must be from 1 to 256, not {value}"));
+            require((1..=256).contains(&value), key, format!("must be from 1 to 256, not {value}"));
         }
         if (1..=6).contains(&levels) {
             let (side, factor) = (self.resolution, self.factor());
-            require(
-                side > 0 && side.is_multiple_of(factor) && side <= 4096,
-                format!("resolution must be a multiple of {factor} up to 4096, not {side}"),
-            );
+            let fits = side > 0 && side.is_multiple_of(factor) && side <= LIMIT;
+            require(fits, "resolution", format!("must be a multiple of {factor} up to {LIMIT}, not {side}"));
         }
         problems
     }

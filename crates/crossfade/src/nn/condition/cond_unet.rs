@@ -1,7 +1,7 @@
 //! The conditional U-Net: one encoder of x_t that looks at the condition on every level, one or two decoders (§4.6).
 use std::f64::consts::TAU;
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
 use super::config::{CondUNetConfig, EncoderConfig, Split};
@@ -9,17 +9,18 @@ use super::fourier::FourierFilter;
 use super::layers::GroupNormed;
 use super::levels::{Down, Up, descend, downs, rise, ups};
 use super::linear_attention::FullAttention;
-use super::mode::Mode;
-use super::names::named_module;
 use super::relation::Relation;
 use super::resblock::{GROUPS, ResBlock};
 use super::resize::{Corners, resize};
 use super::swin::Swin;
 use super::unet_encoder::UnetEncoder;
-use crate::nn::config::{Decoders, Ends};
+use crate::nn::backbone::{Backbone, BackboneConfig, Context, NetworkPorts};
+use crate::nn::config::Decoders;
 use crate::nn::gate::SpatialGate;
 use crate::nn::init::{MIXING, Place, Start};
 use crate::nn::layers::{Conv, Dense, concat, silu};
+use crate::nn::mode::Mode;
+use crate::nn::module_macros::named_module;
 use crate::nn::unet::RawHeads;
 
 /// What the encoder makes of a condition: computed once, used at every time.
@@ -112,7 +113,7 @@ named_module!(Decouple { norm: "0", conv: "1", gate: "2", filter: "2" });
 
 impl CondUNet {
     /// A network whose parameters exist in name and shape only, until their first use.
-    pub(super) fn new(config: &CondUNetConfig, ends: Ends, seed: u64, device: &Device) -> Self {
+    pub(super) fn new(config: &CondUNetConfig, ports: NetworkPorts, seed: u64, device: &Device) -> Self {
         let root = Place::root(seed, device);
         let at = |name: &str| root.at(name);
         let (dim, dims, emb) = (config.width, config.dims(), 4 * config.width);
@@ -128,7 +129,7 @@ impl CondUNet {
         let (downs, relations_down) = downs(&at("downs"), &at("relation_layers_down"), config);
         Self {
             encoder: Encoder::new(&at("init_conv_mask"), config),
-            stem: Conv::new(&at("init_conv.0"), config.channels * ends.inputs + stages[0], dim, 7),
+            stem: Conv::new(&at("init_conv.0"), config.channels * ports.inputs + stages[0], dim, 7),
             stem_norm: GroupNormed::new(&at("init_conv.1"), dim, GROUPS.min(dim / 4)),
             projects: stages.iter().enumerate().map(project).collect(),
             frequencies: at("time_mlp.0").param("W", [dim / 2], Start::Normal { mean: 0.0, std: config.fourier_scale }),
@@ -146,25 +147,13 @@ impl CondUNet {
             decouple1: decouple("decouple1"),
             decouple2: two.then(|| decouple("decouple2")),
             final_block: block("final_res_block", 2 * dim, dim),
-            final_conv: last("final_conv", ends.phi_parts),
+            final_conv: last("final_conv", ports.phi_parts),
             final_block2: two.then(|| block("final_res_block2", 2 * dim, dim)),
             final_conv2: two.then(|| last("final_conv2", 1)),
-            mixing_logit: ends.mixed.then(|| root.param("mixing_logit", [config.channels], MIXING)),
+            mixing_logit: ports.mixed.then(|| root.param("mixing_logit", [config.channels], MIXING)),
             frozen: config.freeze_encoder,
             unit: config.unit(),
         }
-    }
-
-    /// Draws all weights now.
-    pub(super) fn initialized(self) -> Self {
-        struct Draw;
-        impl ModuleVisitor for Draw {
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                param.val();
-            }
-        }
-        self.visit(&mut Draw);
-        self
     }
 
     /// The encoder's own outputs, finest first. A frozen encoder is run as in evaluation and passes no gradients.
@@ -238,14 +227,6 @@ impl CondUNet {
         RawHeads { phi, eps }
     }
 
-    /// m of a mixed output, between 0 and 1.
-    ///
-    /// # Shapes
-    /// `[C]`.
-    pub fn mixing(&self) -> Option<Tensor<1>> {
-        self.mixing_logit.as_ref().map(|logit| activation::sigmoid(logit.val()))
-    }
-
     /// MLP([sin p, cos p]) with p = 2π·W·c_noise.
     ///
     /// # Shapes
@@ -255,6 +236,21 @@ impl CondUNet {
         let p = c_noise.reshape([b, 1]) * self.frequencies.val().detach().reshape([1, n]) * TAU;
         let waves = Tensor::cat(vec![p.clone().sin(), p.cos()], 1);
         self.time3.forward(activation::gelu(self.time1.forward(waves)))
+    }
+}
+
+impl Backbone for CondUNet {
+    fn encode(&self, condition: Option<Tensor<4>>, mode: Mode) -> Context {
+        let condition = condition.expect("the conditional U-Net needs a condition");
+        Context { features: Some(Self::encode(self, condition, mode)), labels: None }
+    }
+    fn forward(&self, x: Tensor<4>, c_noise: Tensor<1>, context: &Context, mode: Mode) -> RawHeads {
+        assert!(context.labels.is_none(), "the conditional U-Net has no use for augmentation labels");
+        let features = context.features.as_ref().expect("a context of this network's `encode`");
+        Self::forward(self, x, c_noise, features, mode)
+    }
+    fn mixing(&self) -> Option<Tensor<1>> {
+        self.mixing_logit.as_ref().map(|logit| activation::sigmoid(logit.val()))
     }
 }
 

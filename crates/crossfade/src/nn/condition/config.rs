@@ -1,13 +1,16 @@
 //! What a conditional network is made of, and named examples.
 use burn::tensor::Device;
+use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 use super::cond_unet::CondUNet;
 use super::swin::{BASE, SwinSize, TINY};
 use super::unet_encoder;
-use crate::nn::config::{Decoders, Ends};
-use crate::nn::named::shapes;
+use crate::nn::backbone::{BackboneConfig, NetworkPorts, side_unit};
+use crate::nn::config::Decoders;
+use crate::nn::init::initialized;
+use crate::nn::named::{is_buffer, shapes};
 
 /// What looks at the condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,43 +116,23 @@ impl Default for CondUNetConfig {
     }
 }
 
-/// Largest sensible value of any size, far from any overflow.
+/// Largest sensible value of any size: beyond it is a slip of the pen, and counts could overflow.
 const LIMIT: usize = 4096;
 
 impl CondUNetConfig {
-    /// A network with such ends and initial weights from `seed`.
-    pub fn init(&self, ends: impl Into<Ends>, seed: u64, device: &Device) -> CondUNet {
-        CondUNet::new(self, ends.into(), seed, device).initialized()
+    /// A network with initial weights from `seed`.
+    pub fn init(&self, ports: NetworkPorts, seed: u64, device: &Device) -> CondUNet {
+        initialized(CondUNet::new(self, ports, seed, device))
     }
 
     /// A network whose weights are not drawn until they are used; for weights that come from elsewhere.
-    pub fn lazy(&self, ends: impl Into<Ends>, device: &Device) -> CondUNet {
-        CondUNet::new(self, ends.into(), 0, device)
-    }
-
-    /// The names and shapes of all parameters and running statistics, in the order in which the reference registers them.
-    pub fn state_shapes(&self, ends: impl Into<Ends>) -> Vec<(String, Vec<usize>)> {
-        shapes(&CondUNet::new(self, ends.into(), 0, &Device::flex()))
-    }
-
-    /// The number of weights, running statistics not counted.
-    pub fn parameter_count(&self, ends: impl Into<Ends>) -> usize {
-        let parameters = self.state_shapes(ends).into_iter().filter(|(name, _)| !is_statistic(name));
-        parameters.map(|(_, shape)| shape.iter().product::<usize>()).sum()
-    }
-
-    /// Whether gradients change what has this name. Not so running statistics, the frequencies of the time embedding, the
-    /// classifier of an encoder, and a frozen encoder.
-    pub fn is_trained(&self, name: &str) -> bool {
-        let encoder = name.strip_prefix("init_conv_mask.");
-        let classifier =
-            self.encoder.swin().is_some() && encoder.is_some_and(|n| n.starts_with("norm.") || n.starts_with("head."));
-        !(is_statistic(name) || name == "time_mlp.0.W" || classifier || self.freeze_encoder && encoder.is_some())
+    pub fn lazy(&self, ports: NetworkPorts, device: &Device) -> CondUNet {
+        CondUNet::new(self, ports, 0, device)
     }
 
     /// The integer buffers of reference state dicts with their shapes: known, and of no use here.
     pub fn ignored_buffers(&self) -> Vec<(String, Vec<usize>)> {
-        let state = self.state_shapes(1);
+        let state = self.state_shapes(NetworkPorts::default());
         let swap = |name: &str, end: &str, buffer: &str| name.strip_suffix(end).map(|start| format!("{start}{buffer}"));
         let buffer = |(name, _): &(String, _)| {
             let index = swap(name, "relative_position_bias_table", "relative_position_index");
@@ -163,58 +146,79 @@ impl CondUNetConfig {
     pub(super) fn dims(&self) -> Vec<usize> {
         std::iter::once(self.width).chain(self.mult.iter().map(|m| m * self.width)).collect()
     }
+}
 
-    /// Sides of x_t must be multiples of this.
-    pub fn unit(&self) -> usize {
-        1 << (self.mult.len().max(1) - 1)
+impl BackboneConfig for CondUNetConfig {
+    fn channels(&self) -> usize {
+        self.channels
     }
-
-    /// All that is wrong with these options; empty if a network can be made.
-    pub fn validate(&self) -> Vec<String> {
+    fn condition_channels(&self) -> Option<usize> {
+        Some(self.condition_channels)
+    }
+    fn decoders(&self) -> Decoders {
+        self.decoders
+    }
+    fn unit(&self) -> usize {
+        side_unit(self.mult.len())
+    }
+    fn resolution(&self) -> Option<usize> {
+        None
+    }
+    fn augment_dim(&self) -> usize {
+        0
+    }
+    fn log_time(&self) -> bool {
+        true
+    }
+    fn state_shapes(&self, ports: NetworkPorts) -> Vec<(String, Vec<usize>)> {
+        shapes(&CondUNet::new(self, ports, 0, &Device::flex()))
+    }
+    /// Not trained are running statistics, the frequencies of the time embedding, the classifier of a Swin encoder (which
+    /// only state dicts have a use for), and a frozen encoder.
+    fn is_trained(&self, name: &str) -> bool {
+        let encoder = name.strip_prefix("init_conv_mask.");
+        let classifier =
+            self.encoder.swin().is_some() && encoder.is_some_and(|n| n.starts_with("norm.") || n.starts_with("head."));
+        !(is_buffer(name) || name == "time_mlp.0.W" || classifier || self.freeze_encoder && encoder.is_some())
+    }
+    fn validate(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        let mut require = |ok: bool, problem: String| {
-            if !ok {
-                problems.push(problem);
-            }
-        };
+        let mut require = |ok, key, message: String| Problem::require(&mut problems, ok, key, message);
         let levels = self.mult.len();
-        for (name, size) in [("channels", self.channels), ("condition_channels", self.condition_channels)] {
-            require((1..=LIMIT).contains(&size), format!("{name} must be between 1 and {LIMIT}, not {size}"));
+        for (key, size) in [("channels", self.channels), ("condition_channels", self.condition_channels)] {
+            require((1..=LIMIT).contains(&size), key, format!("must be between 1 and {LIMIT}, not {size}"));
         }
-        require((1..=64).contains(&self.heads), format!("heads must be between 1 and 64, not {}", self.heads));
+        require((1..=64).contains(&self.heads), "heads", format!("must be between 1 and 64, not {}", self.heads));
+        // Every group normalisation has 8 groups.
         let eights = |size: usize| size > 0 && size <= LIMIT && size.is_multiple_of(8);
-        require(eights(self.width), format!("width must be a positive multiple of 8, not {}", self.width));
-        let mults = self.mult.iter().all(|m| (1..=LIMIT).contains(m));
-        require(mults && (1..=8).contains(&levels), format!("mult must name 1 to 8 levels, not {:?}", self.mult));
+        let width = |size: usize| format!("must be a positive multiple of 8, at most {LIMIT}, not {size}");
+        require(eights(self.width), "width", width(self.width));
+        let mults = self.mult.iter().all(|m| (1..=LIMIT).contains(m)) && (1..=8).contains(&levels);
+        require(mults, "mult", format!("must name 1 to 8 levels of 1 to {LIMIT}, not {:?}", self.mult));
         match self.encoder {
-            EncoderConfig::Unet { width, stride } => {
-                require(eights(width), format!("encoder.width must be a positive multiple of 8, not {width}"));
-                require([1, 2, 4].contains(&stride), format!("encoder.stride must be 1, 2 or 4, not {stride}"));
+            EncoderConfig::Unet { width: size, stride } => {
+                require(eights(size), "encoder.width", width(size));
+                require([1, 2, 4].contains(&stride), "encoder.stride", format!("must be 1, 2 or 4, not {stride}"));
             }
-            _ => require(levels == 4, format!("a Swin encoder has four stages, mult names {levels} levels")),
+            _ => require(levels == 4, "mult", format!("must name the four levels of a Swin encoder, not {levels}")),
         }
-        for (name, windows) in
+        for (key, windows) in
             [("condition_windows", &self.condition_windows), ("feature_windows", &self.feature_windows)]
         {
             let fits = windows.len() == levels && windows.iter().flatten().all(|w| (1..=LIMIT).contains(w));
-            require(fits, format!("{name} must have one pair of positive sizes for each of the {levels} levels"));
+            require(fits, key, format!("must have one pair of positive sizes for each of the {levels} levels"));
         }
         let loadable = self.encoder_weights.is_none() || self.encoder.swin().is_some();
-        require(loadable, "encoder_weights are for Swin encoders".into());
+        require(loadable, "encoder_weights", "are for Swin encoders".into());
         let decoders = self.decoders != Decoders::Conv;
-        require(decoders, "decoders must be 'two' or 'one' for a conditional network".into());
-        require(self.fourier_scale.is_finite(), "fourier_scale must be a number".into());
+        require(decoders, "decoders", "must be 'two' or 'one' for a conditional network".into());
+        require(self.fourier_scale.is_finite(), "fourier_scale", "must be a number".into());
         if let Split::Fourier { size } = self.split {
             let fits = levels <= 8 && size.iter().all(|&s| s > 0 && s <= LIMIT && s.is_multiple_of(self.unit()));
-            require(fits, format!("split.size must be positive multiples of {}, not {size:?}", self.unit()));
+            require(fits, "split.size", format!("must be positive multiples of {}, not {size:?}", self.unit()));
         }
         problems
     }
-}
-
-/// Whether a name is that of a running statistic.
-pub fn is_statistic(name: &str) -> bool {
-    name.ends_with(".running_mean") || name.ends_with(".running_var")
 }
 
 /// The names that [`condition_preset`] knows: the reference's networks by task, and small ones.

@@ -2,10 +2,10 @@
 use burn::tensor::Tensor;
 
 use super::cond_unet::{CondUNet, Features};
-use super::mode::Mode;
 use crate::engine::{Images, vector};
 use crate::error::Result;
 use crate::nn::denoiser::{Denoiser, Heads};
+use crate::nn::mode::Mode;
 use crate::nn::unet::RawHeads;
 use crate::sample::{self, Predict};
 

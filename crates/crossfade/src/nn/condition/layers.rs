@@ -2,10 +2,10 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use super::mode::{Mode, Statistics};
 use crate::engine::{condition, is_fast, to_host};
 use crate::nn::init::{Place, Start};
 use crate::nn::layers::{Conv, composed, conv2d, conv2d_onto, group_norm, group_norm_silu};
+use crate::nn::mode::{Mode, Statistics};
 
 /// Uniform in ±1/√fan_in, the default of convolutions and dense layers.
 pub fn fan(fan_in: usize) -> Start {

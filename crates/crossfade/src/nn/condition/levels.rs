@@ -5,12 +5,12 @@ use super::cond_unet::Tap;
 use super::config::CondUNetConfig;
 use super::layers::AnyConv;
 use super::linear_attention::LinearAttention;
-use super::mode::Mode;
-use super::names::named_module;
 use super::relation::Relation;
 use super::resblock::ResBlock;
 use crate::nn::init::Place;
 use crate::nn::layers::{Conv, concat, double};
+use crate::nn::mode::Mode;
+use crate::nn::module_macros::named_module;
 
 /// Two blocks, linear attention, and the way to the next level. A tuple, because the reference numbers them.
 pub type Down = (ResBlock, ResBlock, LinearAttention, AnyConv);

@@ -3,11 +3,11 @@ use burn::module::Param;
 use burn::tensor::{Tensor, activation};
 
 use super::layers::{channel_norm, fan};
-use super::names::named_module;
 use crate::engine::{condition, is_fast};
 use crate::nn::attention::self_attention;
 use crate::nn::init::{Place, Start};
 use crate::nn::layers::{Conv, conv2d};
+use crate::nn::module_macros::named_module;
 
 /// Channels of a head.
 const HEAD: usize = 32;

@@ -8,6 +8,7 @@ use super::config::CondUNetConfig;
 use crate::checkpoint::Weights;
 use crate::convert::{TensorF32, read};
 use crate::error::{Error, Result};
+use crate::nn::backbone::{BackboneConfig, NetworkPorts};
 use crate::nn::named::shapes;
 use crate::nn::weights::apply;
 use crate::tensorfile::TensorMap;
@@ -63,17 +64,17 @@ impl CondUNetConfig {
     /// The network with the weights of a reference checkpoint or state dict (`.pt` or safetensors), by exact names.
     ///
     /// Names may have a common prefix such as `model.`; what is beside the network, such as an autoencoder, is left alone.
-    pub fn load(&self, phi_parts: usize, path: &Path, which: Weights, device: &Device) -> Result<CondUNet> {
+    pub fn load(&self, ports: NetworkPorts, path: &Path, which: Weights, device: &Device) -> Result<CondUNet> {
         let problems = self.validate();
         if !problems.is_empty() {
-            return Err(Error::Config(problems));
+            return Err(Error::config(&problems));
         }
         let mut file = read(path, which)?.tensors;
         let prefix = file.keys().find_map(|name| name.strip_suffix(LANDMARK)).map(str::to_owned).ok_or_else(|| {
             Error::file(path, format!("no weights of a conditional network: nothing is named {LANDMARK}"))
         })?;
         let mut weights = TensorMap::new();
-        for (name, _) in self.state_shapes(phi_parts) {
+        for (name, _) in self.state_shapes(ports) {
             if let Some(found) = file.remove(&format!("{prefix}{name}")) {
                 weights.insert(name, (found.shape, found.data));
             }
@@ -86,7 +87,7 @@ impl CondUNetConfig {
         if !left.is_empty() {
             return Err(Error::file(path, format!("weights that this network does not have: {}…", left.join(", "))));
         }
-        apply(self.lazy(phi_parts, device), &|name| weights.get(name).cloned())
+        apply(self.lazy(ports, device), &|name| weights.get(name).cloned())
             .map_err(|e| Error::file(path, e.to_string()))
     }
 }

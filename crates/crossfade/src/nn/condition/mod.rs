@@ -3,7 +3,7 @@
 //! [`CondUNetConfig`] says what a network is; [`CondUNet::encode`] looks at a condition once, [`CondUNet::forward`] uses
 //! the result at every time; [`Denoiser<CondUNet>`](crate::nn::Denoiser) adds preconditioning and is what a sampler sees.
 //! Running statistics of batch normalisations are named and saved like parameters; a training pass notes what it saw in
-//! [`Statistics`], and [`Statistics::into_module`] takes that into the network.
+//! [`Statistics`](crate::nn::Statistics), and [`Statistics::into_module`](crate::nn::Statistics::into_module) takes that into the network.
 mod cond_unet;
 mod config;
 mod denoise;
@@ -12,8 +12,6 @@ mod layers;
 mod levels;
 mod linear_attention;
 mod load;
-mod mode;
-mod names;
 mod relation;
 mod resblock;
 mod resize;
@@ -24,7 +22,6 @@ mod tests;
 mod unet_encoder;
 
 pub use cond_unet::{CondUNet, Features, Tap};
-pub use config::{CONDITION_PRESETS, CondUNetConfig, EncoderConfig, Split, condition_preset, is_statistic};
+pub use config::{CONDITION_PRESETS, CondUNetConfig, EncoderConfig, Split, condition_preset};
 pub use denoise::Given;
 pub use load::load_encoder;
-pub use mode::{Mode, Statistics};

@@ -2,14 +2,14 @@
 use burn::tensor::{Tensor, activation};
 
 use super::layers::{AnyConv, BatchNormed, GroupNormed, TokenDense};
-use super::mode::Mode;
-use super::names::named_module;
 use super::resblock::GROUPS;
 use super::resize::{Corners, mean_pool, resize};
 use crate::engine::{Device, from_vec};
 use crate::nn::dropout::dropout;
 use crate::nn::init::{Place, Start};
 use crate::nn::layers::{Conv, concat};
+use crate::nn::mode::Mode;
+use crate::nn::module_macros::named_module;
 
 const HEADS: usize = 8;
 const DROPOUT: f64 = 0.1;

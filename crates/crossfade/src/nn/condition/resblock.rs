@@ -3,9 +3,9 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::layers::{GroupNormed, fan};
-use super::names::named_module;
 use crate::nn::init::Place;
 use crate::nn::layers::{Conv, Dense, conv2d, group_norm};
+use crate::nn::module_macros::named_module;
 
 /// Groups of every group normalisation but the stem's.
 pub const GROUPS: usize = 8;

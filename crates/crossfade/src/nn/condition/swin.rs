@@ -3,10 +3,10 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use super::layers::{AnyConv, TokenDense, TokenNorm};
-use super::mode::Mode;
-use super::names::named_module;
 use super::swin_block::{SwinBlock, grid, rows};
 use crate::nn::init::{Place, Start};
+use crate::nn::mode::Mode;
+use crate::nn::module_macros::named_module;
 
 /// Standard deviation of the initial weights.
 pub const START: Start = Start::Normal { mean: 0.0, std: 0.02 };

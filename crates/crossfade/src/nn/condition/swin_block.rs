@@ -3,12 +3,12 @@ use burn::module::Param;
 use burn::tensor::{Int, Tensor, TensorData, activation};
 
 use super::layers::{TokenDense, TokenNorm};
-use super::mode::Mode;
-use super::names::named_module;
 use super::swin::START;
 use crate::engine::{Device, from_vec};
 use crate::nn::dropout::dropout;
 use crate::nn::init::Place;
+use crate::nn::mode::Mode;
+use crate::nn::module_macros::named_module;
 
 /// Side of a window.
 const WINDOW: usize = 7;

@@ -7,8 +7,9 @@ use crossfade_math::{Attenuation, NoiseScale, Precond, Process};
 
 use super::*;
 use crate::engine::{Device, Images, from_vec, to_host, vector};
+use crate::nn::named::is_buffer;
 use crate::nn::weights::{apply, collect, gradients};
-use crate::nn::{Decoders, Denoiser, DropoutKey, RawHeads};
+use crate::nn::{BackboneConfig, Decoders, Denoiser, DropoutKey, Mode, NetworkPorts, RawHeads, Statistics};
 use crate::sample::Predict;
 use crate::tensorfile::{HostTensor, TensorMap, save_tensors};
 
@@ -30,7 +31,12 @@ fn picture(shape: [usize; 4], device: &Device) -> Tensor<4> {
 
 fn denoiser(config: &CondUNetConfig) -> Denoiser<CondUNet> {
     let process = Process::new(Attenuation::Constant, NoiseScale::Sqrt);
-    Denoiser { unet: config.init(1, 1, &Device::flex()), process, baseline: None, precond: Precond::default() }
+    Denoiser {
+        unet: config.init(NetworkPorts::default(), 1, &Device::flex()),
+        process,
+        baseline: None,
+        precond: Precond::default(),
+    }
 }
 
 fn near(a: &[f32], b: &[f32], limit: f32) {
@@ -50,14 +56,14 @@ fn train(net: &CondUNet, step: u64, statistics: &Statistics) -> RawHeads {
 fn presets_are_valid_and_survive_toml() {
     for name in CONDITION_PRESETS {
         let config = condition_preset(name).unwrap();
-        assert_eq!(config.validate(), Vec::<String>::new(), "{name}");
+        assert_eq!(config.validate(), vec![], "{name}");
         assert_eq!(toml::from_str::<CondUNetConfig>(&toml::to_string(&config).unwrap()).unwrap(), config);
     }
     assert_eq!(condition_preset("huge"), None);
     assert!(toml::from_str::<CondUNetConfig>("widht = 3").unwrap_err().to_string().contains("widht"));
     let bad = CondUNetConfig { width: 12, mult: vec![1, 2], decoders: Decoders::Conv, ..CondUNetConfig::default() };
     for word in ["width", "Swin", "condition_windows", "feature_windows", "decoders"] {
-        assert!(bad.validate().iter().any(|p| p.contains(word)), "{word} in {:?}", bad.validate());
+        assert!(bad.validate().iter().any(|p| p.to_string().contains(word)), "{word} in {:?}", bad.validate());
     }
 }
 
@@ -95,12 +101,16 @@ fn gradients_reach_all_that_is_trained_and_nothing_else() {
     let device = Device::flex().autodiff();
     for (split, freeze_encoder) in [(Split::Attention, false), (Split::Fourier { size: [8, 8] }, true)] {
         let config = CondUNetConfig { split, freeze_encoder, ..tiny() };
-        let net = config.init(1, 3, &device);
+        let net = config.init(NetworkPorts::default(), 3, &device);
         let raw = train(&net, 0, &Statistics::default());
         let loss = raw.phi.square().sum() + raw.eps.unwrap().square().sum();
         let found: Vec<String> = gradients(&net, loss.backward()).into_iter().map(|(name, ..)| name).collect();
-        let wanted: Vec<String> =
-            config.state_shapes(1).into_iter().map(|(name, _)| name).filter(|name| config.is_trained(name)).collect();
+        let wanted: Vec<String> = config
+            .state_shapes(NetworkPorts::default())
+            .into_iter()
+            .map(|(name, _)| name)
+            .filter(|name| config.is_trained(name))
+            .collect();
         assert_eq!(found, wanted);
     }
 }
@@ -115,16 +125,16 @@ fn running_statistics_are_saved_and_resumed() {
         train(&net, step, &statistics);
         statistics.into_module(net)
     };
-    let start = config.init(1, 3, &device);
+    let start = config.init(NetworkPorts::default(), 3, &device);
     let before = collect(&start);
     let once = step(start, 0);
     let saved = collect(&once);
     let changed: Vec<&String> = saved.iter().zip(&before).filter(|(a, b)| a != b).map(|((name, ..), _)| name).collect();
-    let all = config.state_shapes(1);
-    let statistics: Vec<&String> = all.iter().map(|(name, _)| name).filter(|name| is_statistic(name)).collect();
+    let all = config.state_shapes(NetworkPorts::default());
+    let statistics: Vec<&String> = all.iter().map(|(name, _)| name).filter(|name| is_buffer(name)).collect();
     assert_eq!(changed, statistics);
     let map: TensorMap = saved.into_iter().map(|(name, shape, values)| (name, (shape, values))).collect();
-    let resumed = apply(config.lazy(1, &device), &|name| map.get(name).cloned()).unwrap();
+    let resumed = apply(config.lazy(NetworkPorts::default(), &device), &|name| map.get(name).cloned()).unwrap();
     assert_eq!(collect(&step(resumed, 1)), collect(&step(once, 1)));
 }
 
@@ -183,7 +193,7 @@ fn fast_layers_equal_the_engines_own() {
 
 #[test]
 fn training_drops_by_key() {
-    let net = tiny().init(1, 3, &Device::flex());
+    let net = tiny().init(NetworkPorts::default(), 3, &Device::flex());
     let run = |step| to_host(train(&net, step, &Statistics::default()).phi);
     assert_eq!(run(0), run(0));
     assert_ne!(run(0), run(1));
@@ -224,7 +234,7 @@ fn torchvision_weights_load() {
             _ => name.to_owned(),
         })
     };
-    let tensors: Vec<HostTensor> = (config.state_shapes(1).into_iter())
+    let tensors: Vec<HostTensor> = (config.state_shapes(NetworkPorts::default()).into_iter())
         .filter_map(|(name, shape)| theirs(&name).map(|name| (name, shape)))
         .map(|(name, shape)| (name.clone(), shape.clone(), formula(&name, &shape, "")))
         .collect();
@@ -233,7 +243,7 @@ fn torchvision_weights_load() {
     save_tensors(&path, &tensors, &BTreeMap::new()).unwrap();
     for (name, condition_channels) in [("rgb", 3), ("grey", 1)] {
         let config = CondUNetConfig { condition_channels, ..config.clone() };
-        let net = load_encoder(config.lazy(1, &Device::flex()), &config, &path).unwrap();
+        let net = load_encoder(config.lazy(NetworkPorts::default(), &Device::flex()), &config, &path).unwrap();
         let values = formula("cond", &[9450], "").into_iter().map(|v| v * 10.0).take(condition_channels * 3150);
         let x = from_vec(values.collect(), [1, condition_channels, 45, 70], &Device::flex());
         let wanted = expected[name]["stages"].as_array().unwrap();
@@ -247,9 +257,15 @@ fn torchvision_weights_load() {
         }
     }
     let other = CondUNetConfig { encoder: EncoderConfig::SwinB, ..config.clone() };
-    assert!(load_encoder(other.lazy(1, &Device::flex()), &other, &path).unwrap_err().to_string().contains("missing"));
+    assert!(
+        load_encoder(other.lazy(NetworkPorts::default(), &Device::flex()), &other, &path)
+            .unwrap_err()
+            .to_string()
+            .contains("missing")
+    );
     let unet = tiny();
-    let error = load_encoder(unet.lazy(1, &Device::flex()), &unet, &path).unwrap_err().to_string();
+    let error =
+        load_encoder(unet.lazy(NetworkPorts::default(), &Device::flex()), &unet, &path).unwrap_err().to_string();
     assert!(error.contains("swin-b"), "{error}");
 }
 
@@ -257,7 +273,7 @@ fn torchvision_weights_load() {
 #[test]
 fn reference_weights_load_by_name() {
     let config = CondUNetConfig { split: Split::Fourier { size: [8, 8] }, ..tiny() };
-    let net = config.init(1, 5, &Device::flex());
+    let net = config.init(NetworkPorts::default(), 5, &Device::flex());
     let mut tensors: Vec<HostTensor> =
         collect(&net).into_iter().map(|(name, shape, values)| (format!("model.{name}"), shape, values)).collect();
     let buffers = config.ignored_buffers();
@@ -268,7 +284,7 @@ fn reference_weights_load_by_name() {
     let path = dir.path().join("net.safetensors");
     let load = |tensors: &[HostTensor], config: &CondUNetConfig| {
         save_tensors(&path, tensors, &BTreeMap::new()).unwrap();
-        config.load(1, &path, crate::checkpoint::Weights::Model, &Device::flex())
+        config.load(NetworkPorts::default(), &path, crate::checkpoint::Weights::Model, &Device::flex())
     };
     assert_eq!(collect(&load(&tensors, &config).unwrap()), collect(&net));
     let one = CondUNetConfig { decoders: Decoders::One, ..config.clone() };

@@ -1,11 +1,11 @@
-//! Training or evaluation, said in every call; what training learns of the data's statistics leaves by the same way.
+//! Training or evaluation, passed with every call; batch statistics leave a training pass through the same argument.
 use std::cell::RefCell;
 
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::Tensor;
 
+use super::dropout::DropoutKey;
 use crate::engine::{from_vec, to_host};
-use crate::nn::DropoutKey;
 
 /// How a network is run.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ const MOMENTUM: f32 = 0.03;
 pub struct Statistics(RefCell<Vec<(ParamId, Vec<f32>)>>);
 
 impl Statistics {
-    pub(super) fn note(&self, buffer: ParamId, values: Vec<f32>) {
+    pub(in crate::nn) fn note(&self, buffer: ParamId, values: Vec<f32>) {
         self.0.borrow_mut().push((buffer, values));
     }
 
