@@ -1,17 +1,18 @@
 //! The forward process and the bridge back (§1.1): everything that follows from an attenuation and a noise scale.
 use crate::quadrature::{Node, clamped_normal_nodes, normal_nodes};
-use crate::{Attenuation, AttenuationFn, Coef, Estimate, Field, NoiseScale};
+use crate::{Attenuation, AttenuationFn, Coef, Estimate, Field, NoiseScale, registry};
 use serde::{Deserialize, Serialize};
 
-/// How the drawn parts of phi are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Draw {
-    /// N(0, 1) limited to [−1, 1]: the reference's choice, which keeps e^a small.
-    #[default]
-    Clamped,
-    /// N(0, 1), as the paper says.
-    Normal,
+registry! {
+    /// The distribution of the drawn parts of phi.
+    #[derive(Copy, Eq, Default)]
+    pub enum Draw("draw") {
+        /// N(0, 1) limited to [−1, 1]: the reference's choice, which keeps e^a small.
+        #[default]
+        Clamped = "clamped",
+        /// N(0, 1), as the paper says.
+        Normal = "normal",
+    }
 }
 
 impl Draw {

@@ -5,9 +5,8 @@ use proptest::prelude::*;
 
 fn processes() -> impl Iterator<Item = Process> {
     Attenuation::ALL.iter().flat_map(|&attenuation| {
-        NoiseScale::ALL
-            .into_iter()
-            .flat_map(move |noise| [Draw::Clamped, Draw::Normal].map(|draw| Process { attenuation, noise, draw }))
+        (NoiseScale::ALL.iter())
+            .flat_map(move |&noise| Draw::ALL.iter().map(move |&draw| Process { attenuation, noise, draw }))
     })
 }
 
@@ -83,7 +82,7 @@ proptest! {
 
     #[test]
     fn both_raw_targets_are_v((x0, _, eps) in inputs(), t in 1e-4..0.9999f64, sigma_data in 0.3..1.5f64) {
-        for noise in NoiseScale::ALL {
+        for &noise in NoiseScale::ALL {
             let p = Process::new(Attenuation::Constant, noise);
             let (phi, sigma) = (p.phi(&x0, &[]), noise.sigma(t));
             let x_t = p.x_t(&x0, &phi, &eps, &t.into());
@@ -129,7 +128,7 @@ proptest! {
         for p in processes() {
             let phi = p.phi(&x0, &z[..p.drawn_parts()]);
             let x_t = p.x_t(&x0, &phi, &eps, &t.into());
-            for blend in Blend::ALL.into_iter().chain([Blend::Table(vec![0.2, 0.9, 0.4])]) {
+            for blend in Blend::ALL.iter().cloned().chain([Blend::Table(vec![0.2, 0.9, 0.4])]) {
                 let e = blend.estimate(&p, &x_t, &phi, &eps, t, Some(1.0));
                 close(e.x0, x0, 1e-8, (&p, &blend));
                 close(e.anchor, x0, 1e-8, (&p, &blend));
@@ -141,7 +140,7 @@ proptest! {
 
     #[test]
     fn grids_descend_from_one_to_zero(n in 1..200usize, final_t in prop::option::of(1e-6..1e-2f64)) {
-        for kind in GridKind::all() {
+        for kind in GridKind::all_in_time() {
             let plain = Grid { kind: kind.clone(), final_t: None }.times(n).unwrap();
             prop_assert_eq!(plain.len(), n + 1);
             prop_assert_eq!((plain[0], plain[n]), (1.0, 0.0));
@@ -254,15 +253,26 @@ fn optimal_scalings_conserve_variance() {
 }
 
 #[test]
-fn configurations_name_every_kind() {
-    for &a in Attenuation::ALL {
-        assert!(!a.name().is_empty());
+fn names_lead_back_to_their_entries() {
+    macro_rules! check {
+        ($($Enum:ident: $all:expr),*) => {
+            $(for entry in $all {
+                assert_eq!(&$Enum::parse(entry.name()).unwrap(), entry);
+            })*
+        };
     }
-    for kind in GridKind::all() {
-        assert_eq!(GridKind::parse(kind.name()).unwrap(), kind);
-    }
-    assert!(GridKind::parse("uniform").unwrap_err().contains("uniform-sqrt"));
-    assert_eq!(GridKind::parse("explicit:1, 0.5").unwrap(), GridKind::Explicit { times: vec![1.0, 0.5] });
+    check!(
+        Attenuation: Attenuation::ALL, NoiseScale: NoiseScale::ALL, Draw: Draw::ALL, Weighting: Weighting::ALL,
+        LossNorm: LossNorm::ALL, Blend: Blend::ALL, Precond: &Precond::all(), GridKind: &GridKind::all()
+    );
+}
+
+#[test]
+fn grids_are_read_from_the_command_line() {
+    assert_eq!(GridKind::from_argument("quadratic").unwrap(), GridKind::UniformSqrt);
+    assert!(GridKind::from_argument("unifrm-t").unwrap_err().contains("did you mean 'uniform-t'?"));
+    let explicit = GridKind::from_argument("explicit:1, 0.5").unwrap();
+    assert_eq!(explicit, GridKind::Explicit { times: vec![1.0, 0.5] });
     let explicit = Grid { kind: GridKind::Explicit { times: vec![0.5, 0.6] }, final_t: None };
     assert!(explicit.times(2).unwrap_err().contains("descend"));
 }
@@ -307,7 +317,7 @@ mod paths {
     #[test]
     fn grids_descend_and_times_of_ratios_are_inverse() {
         for path in Path::all() {
-            for kind in [GridKind::all(), GridKind::OF_PATHS.to_vec()].concat() {
+            for kind in GridKind::all() {
                 let grid = Grid { kind, final_t: None };
                 for n in [1, 2, 5, 10, 100] {
                     let times = grid.times_on(&path, n).unwrap();

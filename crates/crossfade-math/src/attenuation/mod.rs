@@ -5,8 +5,7 @@ mod sine;
 
 use crate::process::Draw;
 use crate::quadrature::normal_nodes;
-use crate::{Coef, Field};
-use serde::{Deserialize, Serialize};
+use crate::{Coef, Field, registry};
 
 /// An attenuation h_t(phi) with its integral H_t and the solution of x_0 + H_1 = 0.
 ///
@@ -104,56 +103,41 @@ impl Sums {
     }
 }
 
-/// One line an attenuation: its variant, its name in configurations, its behaviour.
-macro_rules! registry {
-    ($($(#[$doc:meta])* $Name:ident = $tag:literal => $function:expr),* $(,)?) => {
-        /// The registered attenuations.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-        pub enum Attenuation { $($(#[$doc])* #[serde(rename = $tag)] $Name),* }
-
-        impl Attenuation {
-            /// Every attenuation, in the paper's order.
-            pub const ALL: &[Self] = &[$(Self::$Name),*];
-
-            /// The name used in configurations and tables.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$Name => $tag),* }
-            }
-        }
-
-        impl AttenuationFn for Attenuation {
-            fn parts(&self) -> usize {
-                match self { $(Self::$Name => $function.parts()),* }
-            }
-            fn h<F: Field>(&self, phi: &[F], t: &Coef) -> F {
-                match self { $(Self::$Name => $function.h(phi, t)),* }
-            }
-            fn H<F: Field>(&self, phi: &[F], t: &Coef) -> F {
-                match self { $(Self::$Name => $function.H(phi, t)),* }
-            }
-            fn solve<F: Field>(&self, x0: &F, drawn: &[F]) -> Vec<F> {
-                match self { $(Self::$Name => $function.solve(x0, drawn)),* }
-            }
-            fn mean<F: Field>(&self, x0: &F, phi: &[F], t: &Coef) -> F {
-                match self { $(Self::$Name => $function.mean(x0, phi, t)),* }
-            }
-            fn moments(&self, sigma_data: f64, draw: Draw, t: f64) -> Moments {
-                match self { $(Self::$Name => $function.moments(sigma_data, draw, t)),* }
-            }
-        }
-    };
+registry! {
+    /// The registered attenuations, in the paper's order.
+    #[derive(Copy, Eq, Default)]
+    pub enum Attenuation("attenuation", dispatch = each_attenuation) {
+        /// h = c: the paper's choice.
+        #[default]
+        Constant = "constant" => polynomial::Polynomial::<0>,
+        /// h = a t + c.
+        Linear = "linear" => polynomial::Polynomial::<1>,
+        /// h = a t² + b t + c.
+        Quadratic = "quadratic" => polynomial::Polynomial::<2>,
+        /// h = e^{a t} + c.
+        Exponential = "exponential" => exponential::Exponential,
+        /// h = sin(a t + c).
+        Sine = "sine" => sine::Sine,
+    }
 }
 
-registry! {
-    /// h = c: the paper's choice.
-    #[default]
-    Constant = "constant" => polynomial::Polynomial::<0>,
-    /// h = a t + c.
-    Linear = "linear" => polynomial::Polynomial::<1>,
-    /// h = a t² + b t + c.
-    Quadratic = "quadratic" => polynomial::Polynomial::<2>,
-    /// h = e^{a t} + c.
-    Exponential = "exponential" => exponential::Exponential,
-    /// h = sin(a t + c).
-    Sine = "sine" => sine::Sine,
+impl AttenuationFn for Attenuation {
+    fn parts(&self) -> usize {
+        each_attenuation!(self, entry f => f.parts())
+    }
+    fn h<F: Field>(&self, phi: &[F], t: &Coef) -> F {
+        each_attenuation!(self, entry f => f.h(phi, t))
+    }
+    fn H<F: Field>(&self, phi: &[F], t: &Coef) -> F {
+        each_attenuation!(self, entry f => f.H(phi, t))
+    }
+    fn solve<F: Field>(&self, x0: &F, drawn: &[F]) -> Vec<F> {
+        each_attenuation!(self, entry f => f.solve(x0, drawn))
+    }
+    fn mean<F: Field>(&self, x0: &F, phi: &[F], t: &Coef) -> F {
+        each_attenuation!(self, entry f => f.mean(x0, phi, t))
+    }
+    fn moments(&self, sigma_data: f64, draw: Draw, t: f64) -> Moments {
+        each_attenuation!(self, entry f => f.moments(sigma_data, draw, t))
+    }
 }

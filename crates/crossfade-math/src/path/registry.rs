@@ -39,7 +39,7 @@ macro_rules! registry {
         impl Path {
             /// Every process with its published constants.
             pub fn all() -> Vec<Self> {
-                let adm = NoiseScale::ALL.into_iter().map(Self::Adm);
+                let adm = NoiseScale::ALL.iter().copied().map(Self::Adm);
                 [$(Self::$Kind(<$Options>::default())),*].into_iter().chain(adm).collect()
             }
 

@@ -105,7 +105,7 @@ mod tests {
     fn formulas_on_tensors_equal_formulas_in_f64() {
         let (x0, eps, z) = (values(24, 0.1), values(24, 2.0), [values(24, 0.7), values(24, 1.3)]);
         for &attenuation in Attenuation::ALL {
-            for noise in NoiseScale::ALL {
+            for &noise in NoiseScale::ALL {
                 let p = Process::new(attenuation, noise);
                 let drawn: Vec<_> = z[..p.drawn_parts()].iter().map(|z| images(z)).collect();
                 let phi = p.phi(&images(&x0), &drawn);

@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn oracle_is_the_conditional_mean_for_every_attenuation() {
         for &attenuation in Attenuation::ALL {
-            for noise in NoiseScale::ALL {
+            for &noise in NoiseScale::ALL {
                 let process = Process { attenuation, noise, draw: Draw::Clamped };
                 let mixture = Mixture::random(1, 3, 0.12, 0.5, 3);
                 let n = 8_000;

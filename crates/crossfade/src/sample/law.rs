@@ -55,7 +55,7 @@ impl Law {
     /// Whether a sampler can run on it.
     pub fn fits(&self, sampler: Sampler) -> bool {
         let loops = sampler.loops::<f64>();
-        let by_path = |path: Path| loops.path.is_some() && (path.alpha(1.0) > 0.0 || !sampler.starts_from_a_rest());
+        let by_path = |path: Path| loops.path.is_some() && (path.alpha(1.0) > 0.0 || !sampler.needs_signal_at_start());
         match self {
             Self::Attenuation(_) if loops.attenuation.is_some() => true,
             Self::Cld(_) => loops.cld.is_some(),
