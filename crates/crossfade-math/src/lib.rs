@@ -39,7 +39,7 @@ pub use grid::{Grid, GridKind};
 pub use noise::NoiseScale;
 pub use precond::{Precond, Scaling, Scalings};
 pub use process::{Draw, Process};
-pub use quadrature::{Node, gauss_legendre, normal_nodes};
+pub use quadrature::{JointNode, Node, gauss_legendre, joint_nodes, normal_nodes};
 pub use registry::{UnknownName, nearest};
 pub use schedule::{EmaAction, EmaSchedule, LrSchedule};
 pub use weight::{LossNorm, Weighting};

@@ -16,9 +16,11 @@ fn close(a: f64, b: f64, tolerance: f64, what: impl std::fmt::Debug) {
     assert!((a - b).abs() <= tolerance * (1.0 + a.abs().max(b.abs())), "{what:?}: {a} is not {b}");
 }
 
-/// x_0 and standard normals for the drawn parts; |x_0| stays within the sine's reach.
-fn inputs() -> impl Strategy<Value = (f64, [f64; 2], f64)> {
-    (-0.95..0.95f64, [-2.5..2.5f64, -2.5..2.5f64], -3.0..3.0f64)
+/// x_0, as many standard normals as the attenuation with the most drawn parts needs, and eps; |x_0| stays within the sine's
+/// reach.
+fn inputs() -> impl Strategy<Value = (f64, Vec<f64>, f64)> {
+    let most = processes().map(|p| p.drawn_parts()).max().unwrap_or(0);
+    (-0.95..0.95f64, prop::collection::vec(-2.5..2.5f64, most), -3.0..3.0f64)
 }
 
 proptest! {
@@ -43,6 +45,20 @@ proptest! {
             let phi = p.phi(&x0, &z[..p.drawn_parts()]);
             close(x0 + p.H(&phi, 1.0), 0.0, 1e-12, p);
             close(p.attenuation.mean(&x0, &phi, &t.into()), x0 + p.H(&phi, t), 1e-12, p);
+        }
+    }
+
+    /// What the laboratory's oracle relies on where an attenuation says that it is affine.
+    #[test]
+    fn affine_attenuations_are_affine((x0, z, _) in inputs(), t in 0.0..1.0f64) {
+        for p in processes().filter(|p| p.attenuation.is_affine()) {
+            let z = &z[..p.drawn_parts()];
+            let (phi, at_zero) = (p.phi(&x0, z), p.phi(&0.0, z));
+            let last = phi.len() - 1;
+            prop_assert_eq!(&phi[..last], &at_zero[..last]);
+            close(phi[last], at_zero[last] - x0, 1e-12, p);
+            let mean = |x0: &f64, phi: &[f64]| p.attenuation.mean(x0, phi, &t.into());
+            close(mean(&x0, &phi), (1.0 - t) * x0 + mean(&0.0, &at_zero), 1e-12, p);
         }
     }
 
@@ -366,7 +382,8 @@ mod paths {
 #[test]
 fn at_the_start_eps_alone_gives_zero() {
     for p in processes() {
-        let phi = p.phi(&0.6, &[0.3, -0.2][..p.drawn_parts()]);
+        let normals: Vec<f64> = (0..p.drawn_parts()).map(|part| 0.3 - 0.5 * part as f64).collect();
+        let phi = p.phi(&0.6, &normals);
         let at = |blend: Blend| blend.estimate(&p, &0.9, &phi, &0.9, 1.0, None).x0;
         assert_eq!(at(Blend::Eps), 0.0, "{p:?}");
         assert_eq!(at(Blend::Average), at(Blend::Phi), "{p:?}");
