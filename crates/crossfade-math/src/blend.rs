@@ -1,24 +1,26 @@
 //! How the two heads become one estimate (§10.3).
-use crate::{Adm, Attenuation, AttenuationFn, Coef, Field};
-use serde::{Deserialize, Serialize};
+use crate::{Adm, Attenuation, AttenuationFn, Coef, Field, registry};
 
-/// The estimate x̂_0 = w x̂_0^φ + (1−w) x̂_0^ε and what follows from it.
-#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Blend {
-    /// Each head as it is, the paper's Alg. 2.
-    #[default]
-    Heads,
-    /// w = 1: the φ head alone.
-    Phi,
-    /// w = 0: the ε head alone; at t = 1, where it says nothing of x_0, zero (§9).
-    Eps,
-    /// w = t with the ε head kept as it is: the reference's "corrected C".
-    Reference,
-    /// w = ½: optimal when both heads err equally.
-    Average,
-    /// w(t) measured on held-out samples, values at the centres of equal bins in √t.
-    Table(Vec<f64>),
+registry! {
+    /// The estimate x̂_0 = w x̂_0^φ + (1−w) x̂_0^ε and what follows from it.
+    #[derive(Default)]
+    pub enum Blend("blend") {
+        /// Each head as it is, the paper's Alg. 2.
+        #[default]
+        Heads = "heads",
+        /// w = 1: the φ head alone.
+        Phi = "phi",
+        /// w = 0: the ε head alone; at t = 1, where it says nothing of x_0, zero (§9).
+        Eps = "eps",
+        /// w = t with the ε head kept as it is: the reference's "corrected C".
+        Reference = "reference",
+        /// w = ½: optimal when both heads err equally.
+        Average = "average",
+    }
+    needs_data {
+        /// w(t) measured on held-out samples, values at the centres of equal bins in √t.
+        Table(Vec<f64>) = "table",
+    }
 }
 
 /// What a sampler steps with.
@@ -35,21 +37,6 @@ pub struct Estimate<F> {
 }
 
 impl Blend {
-    /// The blends that need no data, for tests and help texts.
-    pub const ALL: [Self; 5] = [Self::Heads, Self::Phi, Self::Eps, Self::Reference, Self::Average];
-
-    /// The name used in configurations.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Heads => "heads",
-            Self::Phi => "phi",
-            Self::Eps => "eps",
-            Self::Reference => "reference",
-            Self::Average => "average",
-            Self::Table(_) => "table",
-        }
-    }
-
     /// w(t).
     fn weight(&self, t: f64) -> f64 {
         match self {

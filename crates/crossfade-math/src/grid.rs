@@ -1,48 +1,54 @@
 //! Sampling times 1 = t_0 > t_1 > … > t_n = 0: one evaluation at each but the last (§3.2, §10.4).
 use crate::process::{Gaussian, GaussianFn};
+use crate::registry;
 use serde::{Deserialize, Serialize};
 
-/// A family of time grids.
-#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum GridKind {
-    /// What suits the process and the sampler; uniform in t for attenuation.
-    #[default]
-    Auto,
-    /// 1, 1−1/N, …, 1/N, 0: the paper's.
-    UniformT,
-    /// Uniform in √t: solvers of attenuation keep their order on it with many steps, but few of them leave too much to
-    /// the first one, where pictures get their colours. DDIM's quadratic sequence.
-    #[serde(alias = "quadratic")]
-    UniformSqrt,
-    /// N times from 1 to σ_min² uniform in t, then 0: the reference's.
-    Reference {
-        /// Square root of the last evaluation time; 0.01 in the reference, 0.001 for σ = t.
-        #[serde(default = "reference_sigma_min")]
-        sigma_min: f64,
-    },
-    /// σ^{1/ρ} uniform from 1 to σ_min, then 0, with t = σ²: EDM's grid on this process.
-    Power {
-        /// ρ.
-        #[serde(default = "power_rho")]
-        rho: f64,
-        /// σ of the last evaluation.
-        #[serde(default = "power_sigma_min")]
-        sigma_min: f64,
-    },
-    /// κ^{1/ρ} uniform, κ = σ/α, down to the last evaluation of the process, then 0: EDM's.
-    Karras {
-        /// ρ.
-        #[serde(default = "power_rho")]
-        rho: f64,
-    },
-    /// ln(α/σ) uniform down to the last evaluation of the process, then 0: what DPM-Solver++ and UniPC expect.
-    LogSnr,
-    /// Times given one by one, descending; 1 in front and 0 at the end are added if missing.
-    Explicit {
-        /// The times.
-        times: Vec<f64>,
-    },
+registry! {
+    /// A family of time grids.
+    #[derive(Default)]
+    #[serde(deny_unknown_fields)]
+    pub enum GridKind("grid", tag = "kind") {
+        /// 1, 1−1/N, …, 1/N, 0: the paper's.
+        UniformT = "uniform-t",
+        /// Uniform in √t: solvers of attenuation keep their order on it with many steps, but with few steps the first one,
+        /// where pictures get their colours, becomes too long. DDIM's quadratic sequence.
+        UniformSqrt = "uniform-sqrt" | "quadratic",
+        /// N times from 1 to σ_min² uniform in t, then 0: the reference's.
+        Reference {
+            /// Square root of the last evaluation time; 0.01 in the reference, 0.001 for σ = t.
+            #[serde(default = "reference_sigma_min")]
+            sigma_min: f64 = reference_sigma_min(),
+        } = "reference",
+        /// σ^{1/ρ} uniform from 1 to σ_min, then 0, with t = σ²: EDM's grid on this process.
+        Power {
+            /// ρ.
+            #[serde(default = "power_rho")]
+            rho: f64 = power_rho(),
+            /// σ of the last evaluation.
+            #[serde(default = "power_sigma_min")]
+            sigma_min: f64 = power_sigma_min(),
+        } = "power",
+        /// κ^{1/ρ} uniform, κ = σ/α, down to the last evaluation of the process, then 0: EDM's.
+        Karras {
+            /// ρ.
+            #[serde(default = "power_rho")]
+            rho: f64 = power_rho(),
+        } = "karras",
+        /// ln(α/σ) uniform down to the last evaluation of the process, then 0: what DPM-Solver++ and UniPC expect.
+        LogSnr = "log-snr",
+    }
+    placeholder {
+        /// The grid that suits the process and the sampler; uniform in t for attenuation.
+        #[default]
+        Auto = "auto",
+    }
+    needs_data {
+        /// Times given one by one, descending; 1 in front and 0 at the end are added if missing.
+        Explicit {
+            /// The times.
+            times: Vec<f64>,
+        } = "explicit",
+    }
 }
 
 fn reference_sigma_min() -> f64 {
@@ -67,44 +73,25 @@ pub struct Grid {
 }
 
 impl GridKind {
-    /// The families that know their process by (α_t, σ_t).
-    pub const OF_GAUSSIAN: [Self; 2] = [Self::Karras { rho: 7.0 }, Self::LogSnr];
-
-    /// The families in t with their default options, for tests and help texts.
-    pub fn all() -> Vec<Self> {
-        vec![
-            Self::UniformT,
-            Self::UniformSqrt,
-            Self::Reference { sigma_min: reference_sigma_min() },
-            Self::Power { rho: power_rho(), sigma_min: power_sigma_min() },
-        ]
+    /// Whether the times depend on the process's ratio κ = σ/α, so that only [`Grid::times_on`] can compute them.
+    pub fn needs_ratio(&self) -> bool {
+        matches!(self, Self::Karras { .. } | Self::LogSnr)
     }
 
-    /// The name used in configurations.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::UniformT => "uniform-t",
-            Self::UniformSqrt => "uniform-sqrt",
-            Self::Reference { .. } => "reference",
-            Self::Power { .. } => "power",
-            Self::Karras { .. } => "karras",
-            Self::LogSnr => "log-snr",
-            Self::Explicit { .. } => "explicit",
-        }
+    /// The families that depend on t alone, with the default values of their options: they suit every process.
+    pub fn all_in_time() -> Vec<Self> {
+        Self::all().into_iter().filter(|kind| !kind.needs_ratio()).collect()
     }
 
-    /// The family of that name with its default options.
-    pub fn parse(name: &str) -> Result<Self, String> {
-        if let Some(list) = name.strip_prefix("explicit:") {
-            let times: Result<Vec<f64>, _> = list.split(',').map(|t| t.trim().parse::<f64>()).collect();
-            return times.map(|times| Self::Explicit { times }).map_err(|e| format!("grid '{name}': {e}"));
+    /// A grid as it is written on the command line: a name, or `explicit:` with the times.
+    pub fn from_argument(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("explicit:") {
+            Some(list) => {
+                let times: Result<Vec<f64>, _> = list.split(',').map(|t| t.trim().parse::<f64>()).collect();
+                times.map(|times| Self::Explicit { times }).map_err(|e| format!("grid '{text}': {e}"))
+            }
+            None => Self::parse(text).map_err(|e| format!("{e}, explicit:1,0.5,…")),
         }
-        let name = if name == "quadratic" { "uniform-sqrt" } else { name };
-        let all = [vec![Self::Auto], Self::all(), Self::OF_GAUSSIAN.to_vec()].concat();
-        let names: Vec<_> = all.iter().map(Self::name).collect();
-        let unknown = || format!("unknown grid '{name}'; known: {}, quadratic, explicit:1,0.5,…", names.join(", "));
-        all.iter().find(|g| g.name() == name).cloned().ok_or_else(unknown)
     }
 }
 

@@ -1,21 +1,19 @@
 //! How fast the noise rises.
-use serde::{Deserialize, Serialize};
+use crate::registry;
 
-/// σ_t: the standard deviation of the noise in x_t.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NoiseScale {
-    /// σ_t = √t, the paper's.
-    #[default]
-    Sqrt,
-    /// σ_t = t, the reference's "const2": rectified flow when the attenuation is constant (§1.5).
-    Linear,
+registry! {
+    /// σ_t: the standard deviation of the noise in x_t.
+    #[derive(Copy, Eq, Default)]
+    pub enum NoiseScale("noise scale") {
+        /// σ_t = √t, the paper's.
+        #[default]
+        Sqrt = "sqrt",
+        /// σ_t = t, the reference's "const2": rectified flow when the attenuation is constant (§1.5).
+        Linear = "linear",
+    }
 }
 
 impl NoiseScale {
-    /// Every scale, for tests and help texts.
-    pub const ALL: [Self; 2] = [Self::Sqrt, Self::Linear];
-
     /// σ_t.
     pub fn sigma(self, t: f64) -> f64 {
         match self {

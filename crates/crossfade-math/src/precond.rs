@@ -1,27 +1,28 @@
 //! Preconditioning: head = c_skip·x_t + c_out·F(c_in·x_t, c_noise) (§4.1).
-use crate::{Adm, Attenuation, AttenuationFn, Problem};
-use serde::{Deserialize, Serialize};
+use crate::{Adm, Attenuation, AttenuationFn, Problem, registry};
 
-/// Which scalings surround the network.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Precond {
-    /// Unit-variance input and raw targets for data of deviation `sigma_data`: c_skip = cov(target, x_t)/var(x_t).
-    Optimal {
-        /// Standard deviation of the data; the reference uses 1.
-        #[serde(default = "one")]
-        sigma_data: f64,
-    },
-    /// The scalings of constant attenuation for every part of phi, as the reference's linear attenuation needs.
-    Repeated,
-    /// The older release: right for neither variance, kept for its weights.
-    OlderRelease,
-    /// The conditional nets: as the older release, without c_in.
-    Conditional,
-    /// DiffusionEdge: c_noise = ln(t)/4, and a φ head that tends to +x_t at t = 0.
-    DiffusionEdge,
-    /// The raw heads; only the input is scaled.
-    None,
+registry! {
+    /// Which scalings surround the network.
+    #[derive(Copy)]
+    #[serde(deny_unknown_fields)]
+    pub enum Precond("preconditioner", tag = "kind") {
+        /// Unit-variance input and raw targets for data of deviation `sigma_data`: c_skip = cov(target, x_t)/var(x_t).
+        Optimal {
+            /// Standard deviation of the data; the reference uses 1.
+            #[serde(default = "one")]
+            sigma_data: f64 = one(),
+        } = "optimal",
+        /// The scalings of constant attenuation for every part of phi, as the reference's linear attenuation needs.
+        Repeated = "repeated",
+        /// The older release: right for neither variance, kept for its weights.
+        OlderRelease = "older-release",
+        /// The conditional nets: as the older release, without c_in.
+        Conditional = "conditional",
+        /// DiffusionEdge: c_noise = ln(t)/4, and a φ head that tends to +x_t at t = 0.
+        DiffusionEdge = "diffusion-edge",
+        /// The raw heads; only the input is scaled.
+        None = "none",
+    }
 }
 
 fn one() -> f64 {
@@ -57,16 +58,6 @@ pub struct Scalings {
 }
 
 impl Precond {
-    /// The parameter-free kinds and σ_data = 1, for tests and help texts.
-    pub const ALL: [Self; 6] = [
-        Self::Optimal { sigma_data: 1.0 },
-        Self::Repeated,
-        Self::OlderRelease,
-        Self::Conditional,
-        Self::DiffusionEdge,
-        Self::None,
-    ];
-
     /// All that is wrong with its options.
     pub fn validate(&self) -> Vec<Problem> {
         match *self {

@@ -3,9 +3,18 @@
 /// A point of a quadrature rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Node {
-    /// Where.
+    /// The point at which the integrand is evaluated.
     pub value: f64,
-    /// How much; the weights of a rule for a probability sum to one.
+    /// The weight of that value in the sum; the weights of a rule for a probability sum to one.
+    pub weight: f64,
+}
+
+/// A point of a quadrature rule in several dimensions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JointNode {
+    /// One coordinate for each dimension.
+    pub values: Vec<f64>,
+    /// The product of the weights of the coordinates.
     pub weight: f64,
 }
 
@@ -60,9 +69,38 @@ pub fn clamped_normal_nodes(n: usize) -> Vec<Node> {
     nodes
 }
 
+/// The rule of `dimensions` independent variables that each have the rule `nodes`; a single empty node for none.
+pub fn joint_nodes(nodes: &[Node], dimensions: usize) -> Vec<JointNode> {
+    let mut joint = vec![JointNode { values: vec![], weight: 1.0 }];
+    for _ in 0..dimensions {
+        joint = (joint.iter())
+            .flat_map(|known| {
+                nodes.iter().map(|next| JointNode {
+                    values: [&known.values[..], &[next.value]].concat(),
+                    weight: known.weight * next.weight,
+                })
+            })
+            .collect();
+    }
+    joint
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn joint_rules_integrate_products() {
+        let nodes = clamped_normal_nodes(8);
+        let variance: f64 = nodes.iter().map(|q| q.weight * q.value * q.value).sum();
+        for dimensions in 0..4 {
+            let joint = joint_nodes(&nodes, dimensions);
+            assert_eq!(joint.len(), nodes.len().pow(dimensions as u32));
+            let product = |q: &JointNode| q.weight * q.values.iter().map(|v| v * v).product::<f64>();
+            let found: f64 = joint.iter().map(product).sum();
+            assert!((found - variance.powi(dimensions as i32)).abs() < 1e-12, "{dimensions}: {found}");
+        }
+    }
 
     #[test]
     fn normal_moments_are_exact() {

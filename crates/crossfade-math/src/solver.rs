@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn moments_agree_with_quadrature() {
-        for noise in NoiseScale::ALL {
+        for &noise in NoiseScale::ALL {
             for (t, s) in [(1.0, 0.6), (0.5, 0.2), (0.3, 0.05)] {
                 // dκ/dτ with κ = (1−τ)/σ, by central differences inside the integrand.
                 let kappa = |x: f64| (1.0 - x) / noise.sigma(x);

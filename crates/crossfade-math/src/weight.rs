@@ -1,43 +1,31 @@
 //! Loss weights λ(t) of the two heads (§2.2).
-use crate::{Adm, NoiseScale, Precond};
-use serde::{Deserialize, Serialize};
+use crate::{Adm, NoiseScale, Precond, registry};
 
-/// The pair (λ_φ, λ_ε) as a function of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Weighting {
-    /// D/(σ_d² t), D/(σ_d² (1−t)²): 1/c_out², a plain mean square of the raw outputs. The paper's best.
-    #[default]
-    Adaptive,
-    /// 1, 1.
-    Ones,
-    /// 1/t, 1/(1−t).
-    Reciprocal,
-    /// eᵗ, e^{1−t}.
-    Exponential,
-    /// The reference's: D/t, D/(1−t+t_min), the second with the first power.
-    Reference,
-    /// The reference's for σ = t: ((1−t)/t)² + 1, (t/(1−t+t_min))² + 1.
-    ReferenceLinear,
-    /// The older release's: 1/t, 1/(1−t+t_min).
-    OlderRelease,
-    /// DiffusionEdge's: (t+1)/√t, √(2−t)/√(1−t+t_min).
-    DiffusionEdge,
+registry! {
+    /// The loss weights (λ_φ, λ_ε) as functions of time.
+    #[derive(Copy, Eq, Default)]
+    pub enum Weighting("weighting") {
+        /// D/(σ_d² t), D/(σ_d² (1−t)²): 1/c_out², a plain mean square of the raw outputs. The paper's best.
+        #[default]
+        Adaptive = "adaptive",
+        /// 1, 1.
+        Ones = "ones",
+        /// 1/t, 1/(1−t).
+        Reciprocal = "reciprocal",
+        /// eᵗ, e^{1−t}.
+        Exponential = "exponential",
+        /// The reference's: D/t, D/(1−t+t_min), the second with the first power.
+        Reference = "reference",
+        /// The reference's for σ = t: ((1−t)/t)² + 1, (t/(1−t+t_min))² + 1.
+        ReferenceLinear = "reference-linear",
+        /// The older release's: 1/t, 1/(1−t+t_min).
+        OlderRelease = "older-release",
+        /// DiffusionEdge's: (t+1)/√t, √(2−t)/√(1−t+t_min).
+        DiffusionEdge = "diffusion-edge",
+    }
 }
 
 impl Weighting {
-    /// Every weighting, for tests and help texts.
-    pub const ALL: [Self; 8] = [
-        Self::Adaptive,
-        Self::Ones,
-        Self::Reciprocal,
-        Self::Exponential,
-        Self::Reference,
-        Self::ReferenceLinear,
-        Self::OlderRelease,
-        Self::DiffusionEdge,
-    ];
-
     /// (λ of the last part of phi, λ_ε) at t. `t_min` guards the reference's variants at t = 1, as it does there.
     pub fn lambda(self, process: &Adm, sigma_data: f64, t: f64, t_min: f64) -> (f64, f64) {
         let D = (1.0 - t).powi(2) + process.noise.variance(t);
@@ -62,23 +50,21 @@ impl Weighting {
     }
 }
 
-/// How an error is measured (§2.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LossNorm {
-    /// Absolute errors.
-    L1,
-    /// Squared errors.
-    #[default]
-    L2,
-    /// The mean of both.
-    L1L2,
+registry! {
+    /// How an error is measured (§2.3).
+    #[derive(Copy, Eq, Default)]
+    pub enum LossNorm("loss norm") {
+        /// Absolute errors.
+        L1 = "l1",
+        /// Squared errors.
+        #[default]
+        L2 = "l2",
+        /// The mean of both.
+        L1L2 = "l1-l2",
+    }
 }
 
 impl LossNorm {
-    /// Every norm, for tests and help texts.
-    pub const ALL: [Self; 3] = [Self::L1, Self::L2, Self::L1L2];
-
     /// (weight of the absolute error, weight of the squared error).
     pub fn shares(self) -> (f64, f64) {
         match self {

@@ -5,9 +5,8 @@ use proptest::prelude::*;
 
 fn processes() -> impl Iterator<Item = Adm> {
     Attenuation::ALL.iter().flat_map(|&attenuation| {
-        NoiseScale::ALL
-            .into_iter()
-            .flat_map(move |noise| [Draw::Clamped, Draw::Normal].map(|draw| Adm { draw, ..Adm::new(attenuation, noise) }))
+        (NoiseScale::ALL.iter())
+            .flat_map(move |&noise| Draw::ALL.iter().map(move |&draw| Adm { draw, ..Adm::new(attenuation, noise) }))
     })
 }
 
@@ -17,9 +16,11 @@ fn close(a: f64, b: f64, tolerance: f64, what: impl std::fmt::Debug) {
     assert!((a - b).abs() <= tolerance * (1.0 + a.abs().max(b.abs())), "{what:?}: {a} is not {b}");
 }
 
-/// x_0 and standard normals for the drawn parts; |x_0| stays within the sine's reach.
-fn inputs() -> impl Strategy<Value = (f64, [f64; 2], f64)> {
-    (-0.95..0.95f64, [-2.5..2.5f64, -2.5..2.5f64], -3.0..3.0f64)
+/// x_0, as many standard normals as the attenuation with the most drawn parts needs, and eps; |x_0| stays within the sine's
+/// reach.
+fn inputs() -> impl Strategy<Value = (f64, Vec<f64>, f64)> {
+    let most = processes().map(|p| p.drawn_parts()).max().unwrap_or(0);
+    (-0.95..0.95f64, prop::collection::vec(-2.5..2.5f64, most), -3.0..3.0f64)
 }
 
 proptest! {
@@ -44,6 +45,20 @@ proptest! {
             let phi = p.phi(&x0, &z[..p.drawn_parts()]);
             close(x0 + p.H(&phi, 1.0), 0.0, 1e-12, p);
             close(p.attenuation.mean(&x0, &phi, &t.into()), x0 + p.H(&phi, t), 1e-12, p);
+        }
+    }
+
+    /// What the laboratory's oracle relies on where an attenuation says that it is affine.
+    #[test]
+    fn affine_attenuations_are_affine((x0, z, _) in inputs(), t in 0.0..1.0f64) {
+        for p in processes().filter(|p| p.attenuation.is_affine()) {
+            let z = &z[..p.drawn_parts()];
+            let (phi, at_zero) = (p.phi(&x0, z), p.phi(&0.0, z));
+            let last = phi.len() - 1;
+            prop_assert_eq!(&phi[..last], &at_zero[..last]);
+            close(phi[last], at_zero[last] - x0, 1e-12, p);
+            let mean = |x0: &f64, phi: &[f64]| p.attenuation.mean(x0, phi, &t.into());
+            close(mean(&x0, &phi), (1.0 - t) * x0 + mean(&0.0, &at_zero), 1e-12, p);
         }
     }
 
@@ -83,7 +98,7 @@ proptest! {
 
     #[test]
     fn both_raw_targets_are_v((x0, _, eps) in inputs(), t in 1e-4..0.9999f64, sigma_data in 0.3..1.5f64) {
-        for noise in NoiseScale::ALL {
+        for &noise in NoiseScale::ALL {
             let p = Adm::new(Attenuation::Constant, noise);
             let (phi, sigma) = (p.phi(&x0, &[]), noise.sigma(t));
             let x_t = p.x_t(&x0, &phi, &eps, &t.into());
@@ -129,7 +144,7 @@ proptest! {
         for p in processes() {
             let phi = p.phi(&x0, &z[..p.drawn_parts()]);
             let x_t = p.x_t(&x0, &phi, &eps, &t.into());
-            for blend in Blend::ALL.into_iter().chain([Blend::Table(vec![0.2, 0.9, 0.4])]) {
+            for blend in Blend::ALL.iter().cloned().chain([Blend::Table(vec![0.2, 0.9, 0.4])]) {
                 let e = blend.estimate(&p, &x_t, &phi, &eps, t, Some(1.0));
                 close(e.x0, x0, 1e-8, (&p, &blend));
                 close(e.anchor, x0, 1e-8, (&p, &blend));
@@ -141,7 +156,7 @@ proptest! {
 
     #[test]
     fn grids_descend_from_one_to_zero(n in 1..200usize, final_t in prop::option::of(1e-6..1e-2f64)) {
-        for kind in GridKind::all() {
+        for kind in GridKind::all_in_time() {
             let plain = Grid { kind: kind.clone(), final_t: None }.times(n).unwrap();
             prop_assert_eq!(plain.len(), n + 1);
             prop_assert_eq!((plain[0], plain[n]), (1.0, 0.0));
@@ -254,15 +269,26 @@ fn optimal_scalings_conserve_variance() {
 }
 
 #[test]
-fn configurations_name_every_kind() {
-    for &a in Attenuation::ALL {
-        assert!(!a.name().is_empty());
+fn names_lead_back_to_their_entries() {
+    macro_rules! check {
+        ($($Enum:ident: $all:expr),*) => {
+            $(for entry in $all {
+                assert_eq!(&$Enum::parse(entry.name()).unwrap(), entry);
+            })*
+        };
     }
-    for kind in GridKind::all() {
-        assert_eq!(GridKind::parse(kind.name()).unwrap(), kind);
-    }
-    assert!(GridKind::parse("uniform").unwrap_err().contains("uniform-sqrt"));
-    assert_eq!(GridKind::parse("explicit:1, 0.5").unwrap(), GridKind::Explicit { times: vec![1.0, 0.5] });
+    check!(
+        Attenuation: Attenuation::ALL, NoiseScale: NoiseScale::ALL, Draw: Draw::ALL, Weighting: Weighting::ALL,
+        LossNorm: LossNorm::ALL, Blend: Blend::ALL, Precond: &Precond::all(), GridKind: &GridKind::all()
+    );
+}
+
+#[test]
+fn grids_are_read_from_the_command_line() {
+    assert_eq!(GridKind::from_argument("quadratic").unwrap(), GridKind::UniformSqrt);
+    assert!(GridKind::from_argument("unifrm-t").unwrap_err().contains("did you mean 'uniform-t'?"));
+    let explicit = GridKind::from_argument("explicit:1, 0.5").unwrap();
+    assert_eq!(explicit, GridKind::Explicit { times: vec![1.0, 0.5] });
     let explicit = Grid { kind: GridKind::Explicit { times: vec![0.5, 0.6] }, final_t: None };
     assert!(explicit.times(2).unwrap_err().contains("descend"));
 }
@@ -308,7 +334,7 @@ mod gaussian {
     #[test]
     fn grids_descend_and_times_of_ratios_are_inverse() {
         for process in Gaussian::all() {
-            for kind in [GridKind::all(), GridKind::OF_GAUSSIAN.to_vec()].concat() {
+            for kind in GridKind::all() {
                 let grid = Grid { kind, final_t: None };
                 for n in [1, 2, 5, 10, 100] {
                     let times = grid.times_on(&process, n).unwrap();
@@ -357,7 +383,8 @@ mod gaussian {
 #[test]
 fn at_the_start_eps_alone_gives_zero() {
     for p in processes() {
-        let phi = p.phi(&0.6, &[0.3, -0.2][..p.drawn_parts()]);
+        let normals: Vec<f64> = (0..p.drawn_parts()).map(|part| 0.3 - 0.5 * part as f64).collect();
+        let phi = p.phi(&0.6, &normals);
         let at = |blend: Blend| blend.estimate(&p, &0.9, &phi, &0.9, 1.0, None).x0;
         assert_eq!(at(Blend::Eps), 0.0, "{p:?}");
         assert_eq!(at(Blend::Average), at(Blend::Phi), "{p:?}");

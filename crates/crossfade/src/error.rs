@@ -35,6 +35,12 @@ pub enum Error {
 /// `Result` with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
+impl From<crossfade_math::UnknownName> for Error {
+    fn from(unknown: crossfade_math::UnknownName) -> Self {
+        Self::Request(unknown.to_string())
+    }
+}
+
 impl Error {
     /// An I/O error with the path it happened at; use as `.map_err(Error::io(path))`.
     pub fn io(path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Self {

@@ -302,7 +302,7 @@ proptest! {
         sampler in prop::sample::select(Law::Attenuation(Process::new(Attenuation::Sine, NoiseScale::Sqrt)).samplers()),
         attenuation in prop::sample::select(Attenuation::ALL.to_vec()),
         weighting in prop::sample::select(Weighting::ALL.to_vec()),
-        kind in prop::sample::select(GridKind::all()),
+        kind in prop::sample::select(GridKind::all_in_time()),
         final_t in prop::option::of(1e-6f64..1e-3),
         blend in prop::sample::select(vec![Blend::Average, Blend::Heads, Blend::Table(vec![0.25, 1.0 / 3.0])]),
         path in "[a-zA-Z0-9 \"\\\\/äß]{1,20}",

@@ -59,7 +59,7 @@ pub struct CompareArgs {
     metric: String,
 
     /// How pictures are resized for Inception
-    #[arg(long, default_value = "torch-fidelity", value_parser = one_of(Protocol::ALL.map(Protocol::name)))]
+    #[arg(long, default_value = "torch-fidelity", value_parser = one_of(Protocol::NAMES.iter().copied()))]
     protocol: String,
 
     /// What images are compared with: train for the training images of A, or what `crossfade eval fid` takes
@@ -86,8 +86,7 @@ pub struct CompareArgs {
 impl CompareArgs {
     fn request(&self) -> Result<Request> {
         let metric = Metric::ALL.into_iter().find(|metric| metric.name() == self.metric);
-        let protocol = Protocol::named(&self.protocol);
-        let unknown = || Error::request("an unknown metric or protocol");
+        let unknown = || Error::request("an unknown metric");
         let default = self.steps.is_empty() && self.evaluations.is_empty();
         Ok(Request {
             checkpoints: [self.a.clone(), self.b.clone()],
@@ -101,7 +100,7 @@ impl CompareArgs {
             },
             evaluate: Evaluate {
                 metric: metric.ok_or_else(unknown)?,
-                protocol: protocol.ok_or_else(unknown)?,
+                protocol: Protocol::parse(&self.protocol)?,
                 reference: self.reference.clone(),
                 held_out: self.held_out.clone(),
                 ..Evaluate::default()

@@ -79,7 +79,7 @@ fn samplers() -> impl Iterator<Item = &'static str> {
 }
 
 fn grids() -> Vec<&'static str> {
-    GridKind::all().iter().map(GridKind::name).chain(["all"]).collect()
+    GridKind::all_in_time().iter().map(GridKind::name).chain(["all"]).collect()
 }
 
 /// The chosen ones of `all`, each once and in the order chosen: the chart shows the first. `default` if none is chosen.
@@ -118,7 +118,7 @@ impl LabArgs {
             processes: chosen(&self.processes, &processes(noise), |law| law.name(), default.processes),
             noise,
             samplers: chosen(&self.samplers, Sampler::ALL, |s| s.name(), default.samplers),
-            grids: chosen(&self.grids, &GridKind::all(), GridKind::name, default.grids),
+            grids: chosen(&self.grids, &GridKind::all_in_time(), GridKind::name, default.grids),
             evaluations: if self.evaluations.is_empty() { default.evaluations } else { self.evaluations.clone() },
         }
     }

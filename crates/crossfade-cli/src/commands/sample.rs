@@ -48,7 +48,7 @@ pub struct SampleArgs {
 
     /// The times of the steps: auto, uniform-t, uniform-sqrt (or quadratic), reference, power, karras, log-snr, or
     /// explicit:1,0.5,… [default: the configuration's]
-    #[arg(long, value_name = "NAME", value_parser = GridKind::parse)]
+    #[arg(long, value_name = "NAME", value_parser = GridKind::from_argument)]
     pub grid: Option<GridKind>,
 
     /// Exponent of the grids karras and power [default: 7]
@@ -64,7 +64,7 @@ pub struct SampleArgs {
     pub churn: Option<f64>,
 
     /// How the two heads become one estimate [default: the configuration's]
-    #[arg(long, value_name = "NAME", value_parser = one_of(Blend::ALL.iter().map(Blend::name)))]
+    #[arg(long, value_name = "NAME", value_parser = one_of(Blend::NAMES.iter().copied()))]
     pub blend: Option<String>,
 
     /// Limit the estimate of the clean image to ±X at every step [default: the configuration's]
@@ -106,7 +106,7 @@ pub struct SampleArgs {
 
 /// Names of samplers, and the one that stands for what suits the process.
 pub fn samplers() -> impl Iterator<Item = &'static str> {
-    ["auto"].into_iter().chain(Sampler::ALL.iter().map(|s| s.name()))
+    Sampler::NAMES.iter().copied()
 }
 
 pub fn share(text: &str) -> Result<f64, String> {
@@ -144,7 +144,7 @@ impl SampleArgs {
         config.eta = self.eta.unwrap_or(config.eta);
         config.churn.amount = self.churn.unwrap_or(config.churn.amount);
         if let Some(name) = &self.blend {
-            config.blend = Blend::ALL.into_iter().find(|b| b.name() == name).unwrap_or_default();
+            config.blend = Blend::parse(name)?;
         }
         config.clip = if self.no_clip { 0.0 } else { self.clip.unwrap_or(config.clip) };
         let mut config = config.resolved(law)?;

@@ -35,4 +35,7 @@ impl AttenuationFn for Exponential {
         let (now, end) = (phi[0].scale(t.clone()).exprel(), phi[0].exprel());
         F::lincomb(&[(t.map(|t| 1.0 - t), x0), (t.clone(), &now), (t.map(|t| -t), &end)])
     }
+    fn is_affine(&self) -> bool {
+        true
+    }
 }

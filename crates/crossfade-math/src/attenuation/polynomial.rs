@@ -1,4 +1,4 @@
-//! h_t = φ₀ t^d + … + φ_d: constant (d = 0), linear (d = 1) and quadratic (d = 2) attenuation.
+//! h_t = φ₀ t^d + … + φ_d: constant (d = 0), linear (d = 1), quadratic (d = 2) and cubic (d = 3) attenuation.
 use super::{AttenuationFn, Moments, PartMoments};
 use crate::process::Draw;
 use crate::{Coef, Field};
@@ -46,6 +46,10 @@ impl<const D: usize> AttenuationFn for Polynomial<D> {
         let mut terms = vec![(t.map(|t| 1.0 - t), x0)];
         terms.extend(phi[..D].iter().enumerate().map(|(i, a)| (t.map(|t| Self::G(i, t)), a)));
         F::lincomb(&terms)
+    }
+
+    fn is_affine(&self) -> bool {
+        true
     }
 
     /// Closed form: everything is linear in x_0 and the independent draws (§1.3).

@@ -2,18 +2,21 @@
 //! function and noise scale.
 use super::{Extra, GaussianFn, Input, ProcessFn, Target};
 use crate::quadrature::{Node, clamped_normal_nodes, normal_nodes};
-use crate::{Attenuation, AttenuationFn, Coef, Estimate, Field, NoiseScale, Precond, Problem, Scalings};
+use crate::{
+    Attenuation, AttenuationFn, Coef, Estimate, Field, NoiseScale, Precond, Problem, Scalings, registry,
+};
 use serde::{Deserialize, Serialize};
 
-/// How the drawn parts of phi are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Draw {
-    /// N(0, 1) limited to [−1, 1]: the reference's choice, which keeps e^a small.
-    #[default]
-    Clamped,
-    /// N(0, 1), as the paper says.
-    Normal,
+registry! {
+    /// The distribution of the drawn parts of phi.
+    #[derive(Copy, Eq, Default)]
+    pub enum Draw("draw") {
+        /// N(0, 1) limited to [−1, 1]: the reference's choice, which keeps e^a small.
+        #[default]
+        Clamped = "clamped",
+        /// N(0, 1), as the paper says.
+        Normal = "normal",
+    }
 }
 
 impl Draw {

@@ -64,7 +64,7 @@ impl Gaussian {
 
     /// Every process of this form with its published constants; constant attenuation with each noise scale.
     pub fn all() -> Vec<Self> {
-        let adm = crate::NoiseScale::ALL.into_iter().map(|noise| super::Adm { noise, ..Default::default() }.into());
+        let adm = crate::NoiseScale::ALL.iter().map(|&noise| super::Adm { noise, ..Default::default() }.into());
         let others = Process::all().into_iter().filter(|process| process.adm().is_none());
         others.chain(adm).filter_map(Self::new).collect()
     }

@@ -22,8 +22,7 @@ pub use gaussian::{Gaussian, GaussianFn, Prediction, Target};
 pub use ve::Ve;
 pub use vp::Vp;
 
-use crate::{Blend, Coef, Field, GridKind, Problem};
-use serde::{Deserialize, Serialize};
+use crate::{Blend, Coef, Field, GridKind, Problem, registry};
 
 /// What defines a process beside its forward marginal. Times run from 1 (noise) to 0 (data).
 pub trait ProcessFn {
@@ -106,58 +105,29 @@ pub struct Forward<F> {
     pub state: Vec<F>,
 }
 
-/// One line a process: variant, options, name, what the network's outputs mean.
-macro_rules! processes {
-    ($($(#[$doc:meta])* $Kind:ident($Options:ty) = $name:literal, $outputs:ident;)*) => {
-        /// A process; the `[process]` section.
-        #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(tag = "kind")]
-        pub enum Process {
-            $($(#[$doc])* #[serde(rename = $name)] $Kind($Options),)*
-        }
-
-        impl Process {
-            /// Every process with its published constants.
-            pub fn all() -> Vec<Self> {
-                vec![$(Self::$Kind(<$Options>::default()),)*]
-            }
-
-            /// The name used in configurations and tables.
-            pub fn name(&self) -> &'static str {
-                match self { $(Self::$Kind(_) => $name,)* }
-            }
-
-            /// What the network's outputs mean.
-            pub fn outputs(&self) -> Outputs {
-                match self { $(Self::$Kind(_) => Outputs::$outputs,)* }
-            }
-
-            fn definition(&self) -> &dyn ProcessFn {
-                match self { $(Self::$Kind(process) => process,)* }
-            }
-        }
-    };
-}
-
-processes! {
-    /// Analytical image attenuation: the paper's process.
-    Adm(Adm) = "adm", Heads;
-    /// DDPM: 1000 discrete times, eps is predicted. With `[latent]` and the schedule `scaled-linear` it is LDM.
-    Ddpm(Ddpm) = "ddpm", Target;
-    /// DDPM with a second output for x_0.
-    DdpmX0(Ddpm) = "ddpm-x0", TargetAndX0;
-    /// Score-SDE, variance preserving.
-    Vp(Vp) = "vp", Target;
-    /// Score-SDE, variance exploding.
-    Ve(Ve) = "ve", Target;
-    /// EDM: σ is the time, preconditioned.
-    Edm(Edm) = "edm", Target;
-    /// Rectified flow: a straight line, velocity prediction.
-    Flow(Flow) = "flow", Target;
-    /// LSGM: variance preserving on latents, with a mixed score.
-    Lsgm(Vp) = "lsgm", MixedTarget;
-    /// Critically damped Langevin diffusion: a velocity carries the noise; the network reads both.
-    Cld(Cld) = "cld", Target;
+registry! {
+    /// A process; the `[process]` section.
+    #[derive(Copy)]
+    pub enum Process("process", tag = "kind", dispatch = each_process) {
+        /// Analytical image attenuation: the paper's process.
+        Adm(Adm) = "adm" => Outputs::Heads,
+        /// DDPM: 1000 discrete times, eps is predicted. With `[latent]` and the schedule `scaled-linear` it is LDM.
+        Ddpm(Ddpm) = "ddpm" => Outputs::Target,
+        /// DDPM with a second output for x_0.
+        DdpmX0(Ddpm) = "ddpm-x0" => Outputs::TargetAndX0,
+        /// Score-SDE, variance preserving.
+        Vp(Vp) = "vp" => Outputs::Target,
+        /// Score-SDE, variance exploding.
+        Ve(Ve) = "ve" => Outputs::Target,
+        /// EDM: σ is the time, preconditioned.
+        Edm(Edm) = "edm" => Outputs::Target,
+        /// Rectified flow: a straight line, velocity prediction.
+        Flow(Flow) = "flow" => Outputs::Target,
+        /// LSGM: variance preserving on latents, with a mixed score.
+        Lsgm(Vp) = "lsgm" => Outputs::MixedTarget,
+        /// Critically damped Langevin diffusion: a velocity carries the noise; the network reads both.
+        Cld(Cld) = "cld" => Outputs::Target,
+    }
 }
 
 impl Default for Process {
@@ -173,6 +143,15 @@ impl From<Adm> for Process {
 }
 
 impl Process {
+    fn definition(&self) -> &dyn ProcessFn {
+        each_process!(self, options process => process)
+    }
+
+    /// What the network's outputs mean.
+    pub fn outputs(&self) -> Outputs {
+        each_process!(self, entry outputs => outputs)
+    }
+
     /// The view that samplers of (α_t, σ_t) use; none for CLD and for attenuations other than the constant one.
     pub fn gaussian(&self) -> Option<Gaussian> {
         Gaussian::new(*self)

@@ -10,7 +10,6 @@ mod resume;
 mod sections;
 mod sizes;
 mod study;
-mod suggest;
 mod tasks;
 mod validate;
 mod written;

@@ -2,7 +2,7 @@
 //!
 //! Serde stops at the first error and, inside tagged enums, forgets where it was. So the key to blame is found by trial:
 //! the one without which the error goes away or becomes another. It is recorded, removed, and reading starts again.
-use super::suggest::nearest;
+use crossfade_math::nearest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;

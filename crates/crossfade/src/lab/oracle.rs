@@ -1,39 +1,38 @@
 //! The exact denoiser: E[phi | x_t] and E[eps | x_t] for a Gaussian mixture under any attenuation.
 //!
-//! Given the component, coordinates are independent, and given the drawn parts of phi, x_t is affine in x_0 for every
-//! attenuation but the sine: posteriors are Gaussian and closed. Drawn parts are summed over quadrature nodes of their law;
-//! for the sine x_0 is summed too, over nodes placed where its posterior lives.
+//! Given the component, coordinates are independent. Where x_t is affine in x_0 given the drawn parts of phi
+//! ([`AttenuationFn::is_affine`]), posteriors are Gaussian and closed. Drawn parts are summed over quadrature nodes of their
+//! distribution; where x_t is not affine (the sine), x_0 is summed too, over nodes around the mean of its posterior.
 use super::mixture::Mixture;
 use super::points::Points;
 use crate::error::Result;
 use crate::sample::{Heads, Predict};
-use crossfade_math::{Attenuation, AttenuationFn, Node, Process, gauss_legendre};
+use crossfade_math::{AttenuationFn, Draw, JointNode, Node, Process, gauss_legendre, joint_nodes};
 use rayon::prelude::*;
 
 /// The best possible network for `mixture` under `process`.
 pub struct Oracle {
     mixture: Mixture,
     process: Process,
-    /// Nodes of the joint law of the drawn parts.
-    drawn: Vec<(Vec<f64>, f64)>,
+    /// Nodes of the joint distribution of the drawn parts.
+    drawn: Vec<JointNode>,
     /// Nodes for x_0 within its posterior, with the logarithms of their weights; one centre node where the posterior mean
     /// suffices.
     inner: Vec<Node>,
 }
 
-/// Nodes of a drawn part; its law is smooth on the scale on which x_t depends on it.
-const DRAWN_NODES: usize = 10;
-
-/// No attenuation has more parts.
-const MAX_PARTS: usize = 4;
+/// Nodes for each drawn part; its distribution is smooth on the scale on which x_t depends on it. The joint rule has this
+/// number to the power of the parts. Clamped draws need fewer: their range is short.
+fn drawn_nodes(process: &Process) -> usize {
+    if process.drawn_parts() > 2 && process.draw == Draw::Clamped { 5 } else { 10 }
+}
 
 /// E over one coordinate's posterior of 1, phi and eps, times the likelihood over e^top: far from all modes likelihoods are
 /// smaller than any f64.
-#[derive(Clone, Copy)]
 struct Sums {
     top: f64,
     likelihood: f64,
-    phi: [f64; MAX_PARTS],
+    phi: Vec<f64>,
     eps: f64,
 }
 
@@ -49,20 +48,13 @@ struct Drawn<'a> {
 impl Oracle {
     /// The oracle of `mixture` under `process`.
     pub fn new(mixture: Mixture, process: Process) -> Self {
-        let mut drawn = vec![(vec![], 1.0)];
-        for _ in 0..process.drawn_parts() {
-            let nodes = process.draw.nodes(DRAWN_NODES);
-            drawn = (drawn.iter())
-                .flat_map(|(values, w)| nodes.iter().map(move |n| ([&values[..], &[n.value]].concat(), w * n.weight)))
-                .collect();
-        }
-        let inner = match process.attenuation {
+        let drawn = joint_nodes(&process.draw.nodes(drawn_nodes(&process)), process.drawn_parts());
+        let inner = if process.attenuation.is_affine() {
+            vec![Node { value: 0.0, weight: 0.0 }]
+        } else {
             // Twelve deviations around the affine approximation of the posterior.
-            Attenuation::Sine => gauss_legendre(25)
-                .iter()
-                .map(|q| Node { value: 6.0 * q.value, weight: (6.0 * q.weight).ln() })
-                .collect(),
-            _ => vec![Node { value: 0.0, weight: 0.0 }],
+            let nodes = gauss_legendre(25);
+            nodes.iter().map(|q| Node { value: 6.0 * q.value, weight: (6.0 * q.weight).ln() }).collect()
         };
         Self { mixture, process, drawn, inner }
     }
@@ -71,7 +63,7 @@ impl Oracle {
     fn at(&self, t: f64) -> Vec<Drawn<'_>> {
         let attenuation = self.process.attenuation;
         (self.drawn.iter())
-            .map(|(values, weight)| {
+            .map(|JointNode { values, weight }| {
                 let phi = attenuation.solve(&0.0, values);
                 Drawn { values, log_weight: weight.ln(), offset: attenuation.mean(&0.0, &phi, &t.into()), phi }
             })
@@ -86,7 +78,8 @@ impl Oracle {
         let var = (a * std).powi(2) + sigma * sigma;
         let (gain, width) = (a * std * std / var, std * sigma / var.sqrt());
         let log_scale = -0.5 * var.ln();
-        let mut sums = Sums { top: f64::NEG_INFINITY, likelihood: 0.0, phi: [0.0; MAX_PARTS], eps: 0.0 };
+        let phi = vec![0.0; self.process.attenuation.parts()];
+        let mut sums = Sums { top: f64::NEG_INFINITY, likelihood: 0.0, phi, eps: 0.0 };
         for drawn in nodes {
             let residual = x - drawn.offset - a * mu;
             let centre = mu + gain * residual;
@@ -134,7 +127,7 @@ impl Oracle {
             let share = (log - top).exp() / total;
             for (d, s) in sums.iter().enumerate() {
                 let scale = share / s.likelihood;
-                for (part, phi) in s.phi[..parts].iter().enumerate() {
+                for (part, phi) in s.phi.iter().enumerate() {
                     out[part * dim + d] += scale * phi;
                 }
                 out[parts * dim + d] += scale * s.eps;
@@ -178,7 +171,7 @@ impl Predict<Points> for Oracle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossfade_math::{Draw, Field, NoiseScale};
+    use crossfade_math::{Attenuation, Field, NoiseScale};
 
     /// Far from every mode, with little noise, x_0 is at the nearest one.
     #[test]
@@ -199,7 +192,7 @@ mod tests {
     #[test]
     fn oracle_is_the_conditional_mean_for_every_attenuation() {
         for &attenuation in Attenuation::ALL {
-            for noise in NoiseScale::ALL {
+            for &noise in NoiseScale::ALL {
                 let process = Process { attenuation, noise, draw: Draw::Clamped };
                 let mixture = Mixture::random(1, 3, 0.12, 0.5, 3);
                 let n = 8_000;

@@ -24,6 +24,7 @@ pub use super_resolution::{LowAs, SuperResolution};
 use crate::data::{Filter, Image, PassOrder, Plane, resize};
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, Stream};
+use crossfade_math::registry;
 
 /// A training example: x_0 and what the network is told about it.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,48 +100,24 @@ pub trait Task: Send + Sync {
     fn validate(&self) -> Vec<String>;
 }
 
-/// One line a task: variant, name in configurations, the command that applies it, type.
-macro_rules! registry {
-    ($($(#[$doc:meta])* $Name:ident = $tag:literal, $verb:literal => $Kind:ty;)*) => {
-        /// The `[task]` section of a configuration.
-        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-        #[serde(tag = "kind")]
-        pub enum TaskConfig { $($(#[$doc])* #[serde(rename = $tag)] $Name($Kind)),* }
-
-        impl TaskConfig {
-            /// Its name in configurations.
-            pub fn name(&self) -> &'static str {
-                match self { $(Self::$Name(_) => $tag),* }
-            }
-
-            /// The command that applies it.
-            pub fn verb(&self) -> &'static str {
-                match self { $(Self::$Name(_) => $verb),* }
-            }
-
-            /// The task itself.
-            pub fn task(&self) -> &dyn Task {
-                match self { $(Self::$Name(task) => task),* }
-            }
-        }
-    };
-}
-
 registry! {
-    /// Images out of nothing.
-    Generate = "generate", "sample" => Generate;
-    /// A larger image from a small one.
-    SuperResolution = "super-resolution", "sr" => SuperResolution;
-    /// What is behind a hole.
-    Inpainting = "inpainting", "inpaint" => Inpainting;
-    /// What catches the eye.
-    Saliency = "saliency", "saliency" => Saliency;
-    /// Edges as people draw them.
-    Edges = "edges", "edge" => Edges;
-    /// How far away things are.
-    Depth = "depth", "depth" => Depth;
-    /// A photograph from a sketch.
-    Sketch = "sketch", "sketch" => Sketch;
+    /// The `[task]` section of a configuration.
+    pub enum TaskConfig("task", tag = "kind", dispatch = each_task) {
+        /// Images from noise alone.
+        Generate(Generate) = "generate" => "sample",
+        /// A larger image from a small one.
+        SuperResolution(SuperResolution) = "super-resolution" => "sr",
+        /// The part of an image behind a mask.
+        Inpainting(Inpainting) = "inpainting" => "inpaint",
+        /// Which pixels of an image draw attention.
+        Saliency(Saliency) = "saliency" => "saliency",
+        /// Edges as people draw them.
+        Edges(Edges) = "edges" => "edge",
+        /// The distance of each pixel from the camera.
+        Depth(Depth) = "depth" => "depth",
+        /// A photograph from a sketch.
+        Sketch(Sketch) = "sketch" => "sketch",
+    }
 }
 
 impl Default for TaskConfig {
@@ -150,6 +127,16 @@ impl Default for TaskConfig {
 }
 
 impl TaskConfig {
+    /// The subcommand that applies it.
+    pub fn verb(&self) -> &'static str {
+        each_task!(self, entry verb => verb)
+    }
+
+    /// The task itself.
+    pub fn task(&self) -> &dyn Task {
+        each_task!(self, options task => task)
+    }
+
     /// Whether there is no condition.
     pub fn is_unconditional(&self) -> bool {
         self.task().condition_channels() == 0

@@ -1,43 +1,27 @@
 //! How a picture reaches the network: three ways that differ in the resize to 299x299, and so in every number.
 use crate::data::Image;
 use crossfade_kernels::channels_last::Map;
-use serde::{Deserialize, Serialize};
+use crossfade_math::registry;
 use std::fmt;
 
 /// Rows and columns of the network's input.
 pub(super) const SIDE: usize = 299;
 
-/// A published way of preparing pictures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// torch-fidelity and the original TensorFlow code; the ADM paper's.
-    #[default]
-    TorchFidelity,
-    /// pytorch-fid.
-    PytorchFid,
-    /// clean-fid, mode "clean".
-    CleanFid,
+registry! {
+    /// A published way of preparing pictures.
+    #[derive(Copy, Default, Eq, Hash)]
+    pub enum Protocol("protocol") {
+        /// torch-fidelity and the original TensorFlow code; the ADM paper's.
+        #[default]
+        TorchFidelity = "torch-fidelity",
+        /// pytorch-fid.
+        PytorchFid = "pytorch-fid",
+        /// clean-fid, mode "clean".
+        CleanFid = "clean-fid",
+    }
 }
 
 impl Protocol {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::TorchFidelity, Self::PytorchFid, Self::CleanFid];
-
-    /// Its name on the command line and in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TorchFidelity => "torch-fidelity",
-            Self::PytorchFid => "pytorch-fid",
-            Self::CleanFid => "clean-fid",
-        }
-    }
-
-    /// The one called `name`.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|protocol| protocol.name() == name)
-    }
-
     /// What it does to a picture.
     pub fn resize(self) -> &'static str {
         match self {

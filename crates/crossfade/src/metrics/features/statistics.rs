@@ -129,9 +129,8 @@ impl Statistics {
             let (sum, outer) = square(&mut file, "sum", "outer")?;
             moments = Some(Moments::from_sums(n, sum, outer));
         }
-        let protocol = file.text("protocol")?.map(|name| {
-            Protocol::named(&name).ok_or_else(|| Error::file(path, format!("an unknown protocol: {name:?}")))
-        });
+        let protocol = (file.text("protocol")?)
+            .map(|name| Protocol::parse(&name).map_err(|unknown| Error::file(path, unknown.to_string())));
         let (protocol, weights) = (protocol.transpose()?, file.text("weights")?);
         Ok(Self { gaussian: Gaussian { mean, covariance }, moments, protocol, weights })
     }

@@ -67,7 +67,7 @@ The file holds mu and sigma as pytorch-fid has them, and the sums (n, sum, outer
 #[derive(Debug, Args)]
 pub struct NetworkArgs {
     /// How pictures are resized for the network
-    #[arg(long, default_value = "torch-fidelity", value_parser = one_of(Protocol::ALL.map(Protocol::name)))]
+    #[arg(long, default_value = "torch-fidelity", value_parser = one_of(Protocol::NAMES.iter().copied()))]
     protocol: String,
 
     /// Weights of the Inception network: .pth of pytorch-fid, or safetensors [default: the cached ones]

@@ -10,8 +10,7 @@ use crossfade::metrics::features::{Extractor, FEATURES, Features, GroupedMoments
 impl NetworkArgs {
     /// The protocol by name.
     pub fn protocol(&self) -> Result<Protocol> {
-        let unknown = || Error::request(format!("no protocol is called {:?}", self.protocol));
-        Ok(Protocol::named(&self.protocol).ok_or_else(unknown)?)
+        Ok(Protocol::parse(&self.protocol)?)
     }
 
     /// Loads the network.
