@@ -9,7 +9,7 @@ use crossfade::generate::{Job, Shard, reproduce, run};
 use crossfade::latent::{AutoencoderCheckpoint, Batches, Latent, Originals, reconstruct};
 use crossfade::loss::AutoencoderLoss;
 use crossfade::nn::weights::{collect, gradients};
-use crossfade::nn::{AutoencoderConfig, PatchGan, UNetConfig};
+use crossfade::nn::{AutoencoderConfig, PatchGan, Statistics, UNetConfig};
 use crossfade::task::TaskConfig;
 use crossfade::tensorfile::{HostTensor, save_tensors};
 use crossfade::train::{AutoencoderReport, Event, RunDir, train, train_autoencoder};
@@ -126,7 +126,7 @@ fn gradients_are_those_of_the_whole_loss() {
     let kl = posterior.kl().mean();
     let x_hat = net.decode(posterior.sample(noise));
     let nll = loss.reconstruction(x, x_hat.clone(), Some(&square));
-    let verdict = -disc.train_forward(x_hat).0.mean();
+    let verdict = -disc.train_forward(x_hat, &Statistics::default()).mean();
     let total = nll + kl * loss.kl_weight + verdict * step.terms.verdict_weight;
     let value = f64::from(total.clone().into_scalar::<f32>());
     assert!((value / step.terms.total - 1.0).abs() < 1e-5, "{value} {:?}", step.terms);

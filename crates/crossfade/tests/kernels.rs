@@ -1,10 +1,10 @@
 //! The fast operations of the CPU against the engine's own: results and all gradients.
 #![allow(clippy::unwrap_used)]
 use crossfade::engine::{Device, Tensor, from_host, to_host};
-use crossfade::nn::attention::{composed_self_attention, self_attention};
 use crossfade::nn::dropout::dropout;
-use crossfade::nn::init::Place;
-use crossfade::nn::layers::{self, Conv, composed};
+use crossfade::nn::functional::{self, composed};
+use crossfade::nn::init::Scope;
+use crossfade::nn::layers::Conv;
 use crossfade::nn::weights::gradients;
 use crossfade::nn::{DropoutKey, NetworkPorts, UNetConfig};
 use crossfade::rng::{Purpose, Stream};
@@ -63,7 +63,7 @@ fn convolutions() {
         let call = |f: fn(Tensor<4>, Tensor<4>, Tensor<1>, usize, usize) -> Tensor<4>| {
             run(f(x.clone(), weight.clone(), bias.clone(), 1, kernel / 2), &inputs)
         };
-        assert_equal(&format!("{:?} {kernel}", x.dims()), &call(layers::conv2d), &call(composed::conv2d), 1e-5);
+        assert_equal(&format!("{:?} {kernel}", x.dims()), &call(functional::conv2d), &call(composed::conv2d), 1e-5);
     }
 }
 
@@ -75,14 +75,14 @@ fn group_norms() {
         let modulation = random(4, [b, 2 * c], 0.5);
         let plain: [Of; 3] = [&gradient(&x), &gradient(&gamma), &gradient(&beta)];
         let (x1, g1, b1) = (|| x.clone(), || gamma.clone(), || beta.clone());
-        let fast = run(layers::group_norm(x1(), g1(), b1(), groups), &plain);
+        let fast = run(functional::group_norm(x1(), g1(), b1(), groups), &plain);
         let own = run(composed::group_norm(x1(), g1(), b1(), groups), &plain);
         assert_equal("norm", &fast, &own, 2e-6);
-        let fast = run(layers::group_norm_silu(x1(), g1(), b1(), groups, None), &plain);
+        let fast = run(functional::group_norm_silu(x1(), g1(), b1(), groups, None), &plain);
         let own = run(composed::group_norm_silu(x1(), g1(), b1(), groups, None), &plain);
         assert_equal("norm and SiLU", &fast, &own, 2e-6);
         let all = [plain[0], plain[1], plain[2], &gradient(&modulation)];
-        let fast = run(layers::group_norm_silu(x1(), g1(), b1(), groups, Some(modulation.clone())), &all);
+        let fast = run(functional::group_norm_silu(x1(), g1(), b1(), groups, Some(modulation.clone())), &all);
         let own = run(composed::group_norm_silu(x1(), g1(), b1(), groups, Some(modulation.clone())), &all);
         assert_equal("modulated norm and SiLU", &fast, &own, 2e-6);
     }
@@ -93,8 +93,8 @@ fn attention() {
     for (b, heads, d, h, w) in [(2, 2, 8, 4, 6), (1, 1, 64, 16, 16), (3, 2, 16, 3, 3)] {
         let qkv = random(1, [b, 3 * heads * d, h, w], 1.0);
         let inputs: [Of; 1] = [&gradient(&qkv)];
-        let fast = run(self_attention(qkv.clone(), heads), &inputs);
-        let own = run(composed_self_attention(qkv.clone(), heads), &inputs);
+        let fast = run(functional::self_attention(qkv.clone(), heads), &inputs);
+        let own = run(composed::self_attention(qkv.clone(), heads), &inputs);
         assert_equal("attention", &fast, &own, 2e-6);
     }
 }
@@ -105,9 +105,9 @@ fn sizes_and_silu() {
         let x = random(1, shape, 3.0);
         let inputs: [Of; 1] = [&gradient(&x)];
         let pairs: [(&str, Op, Op); 3] = [
-            ("halve", layers::halve, composed::halve),
-            ("double", layers::double, composed::double),
-            ("silu", layers::silu, burn::tensor::activation::silu),
+            ("halve", functional::avg_pool2x2, composed::avg_pool2x2),
+            ("double", functional::upsample2x, composed::upsample2x),
+            ("silu", functional::silu, burn::tensor::activation::silu),
         ];
         for (name, fast, own) in pairs {
             assert_equal(name, &run(fast(x.clone()), &inputs), &run(own(x.clone()), &inputs), 1e-6);
@@ -122,7 +122,7 @@ fn dense_layers() {
         let all: [Of; 3] = [&gradient(&x), &gradient(&weight), &gradient(&bias)];
         for bias in [Some(bias.clone()), None] {
             let inputs = if bias.is_some() { &all[..] } else { &all[..2] };
-            let fast = run(layers::linear(x.clone(), weight.clone(), bias.clone()), inputs);
+            let fast = run(functional::linear(x.clone(), weight.clone(), bias.clone()), inputs);
             let own = run(composed::linear(x.clone(), weight.clone(), bias), inputs);
             assert_equal("dense", &fast, &own, 2e-6);
         }
@@ -133,7 +133,7 @@ fn dense_layers() {
 fn channels_side_by_side() {
     let (a, b) = (random(1, [3, 4, 2, 5], 1.0), random(2, [3, 1, 2, 5], 1.0));
     let inputs: [Of; 2] = [&gradient(&a), &gradient(&b)];
-    let fast = run(layers::concat(a.clone(), b.clone()), &inputs);
+    let fast = run(functional::concat(a.clone(), b.clone()), &inputs);
     assert_eq!(fast, run(Tensor::cat(vec![a.clone(), b.clone()], 1), &inputs));
 }
 
@@ -154,7 +154,7 @@ fn dropout_passes_gradients_where_it_passed_values() {
 #[test]
 fn convolutions_onto_something() {
     let device = Device::flex().autodiff();
-    let conv = Conv::new(&Place::root(3, &device), 6, 8, 3);
+    let conv = Conv::new(&Scope::root(3, &device), 6, 8, 3);
     let (x, base) = (random(1, [2, 6, 8, 8], 1.0), random(2, [2, 8, 8, 8], 1.0));
     let inputs: [Of; 2] = [&gradient(&x), &gradient(&base)];
     let fast = run(conv.forward_onto(base.clone(), x.clone()), &inputs);
@@ -168,11 +168,11 @@ fn only_tracked_inputs_get_gradients() {
     let weight = random(2, [4, 3, 3, 3], 0.1);
     let bias = from_host(&[0.0; 4], [4], &Device::flex());
     let x = plain(1, [2, 3, 6, 6]);
-    let y = layers::silu(layers::conv2d(x.clone(), weight.clone(), bias.clone(), 1, 1));
-    let y = layers::group_norm(y, from_host(&[1.0; 4], [4], &Device::flex()), bias.clone(), 2);
+    let y = functional::silu(functional::conv2d(x.clone(), weight.clone(), bias.clone(), 1, 1));
+    let y = functional::group_norm(y, from_host(&[1.0; 4], [4], &Device::flex()), bias.clone(), 2);
     let w = plain(5, [2, 4, 6, 6]);
     let grads = (y * w.clone()).sum().backward();
-    let y = layers::silu(composed::conv2d(x, weight.clone(), bias.clone(), 1, 1));
+    let y = functional::silu(composed::conv2d(x, weight.clone(), bias.clone(), 1, 1));
     let y = composed::group_norm(y, from_host(&[1.0; 4], [4], &Device::flex()), bias, 2);
     let own = (y * w).sum().backward();
     let (fast, own) = (to_host(weight.grad(&grads).unwrap()), to_host(weight.grad(&own).unwrap()));
@@ -186,7 +186,7 @@ fn repeated_convolutions_are_the_same() {
     let (x, bias) = (plain(1, [2, 32, 12, 12]), from_host(&[0.5; 16], [16], &Device::flex()));
     let weight = plain(2, [16, 32, 3, 3]);
     let run =
-        |x: &Tensor<4>, weight: &Tensor<4>| to_host(layers::conv2d(x.clone(), weight.clone(), bias.clone(), 1, 1));
+        |x: &Tensor<4>, weight: &Tensor<4>| to_host(functional::conv2d(x.clone(), weight.clone(), bias.clone(), 1, 1));
     let first = run(&x, &weight);
     for _ in 0..3 {
         assert_eq!(run(&x, &weight), first);

@@ -5,10 +5,10 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 use burn::tensor::Gradients;
 use crossfade::engine::{Device, Tensor, device, from_host, to_host};
-use crossfade::nn::attention::{composed_self_attention, self_attention};
 use crossfade::nn::dropout::dropout;
-use crossfade::nn::init::Place;
-use crossfade::nn::layers::{self, Conv, composed};
+use crossfade::nn::functional::{self, composed};
+use crossfade::nn::init::Scope;
+use crossfade::nn::layers::Conv;
 use crossfade::nn::weights::gradients;
 use crossfade::nn::{DropoutKey, NetworkPorts, UNetConfig};
 use crossfade::rng::{Purpose, Stream};
@@ -96,13 +96,13 @@ fn convolutions() {
         compare(&format!("conv {kernel}x{kernel}/{stride} {b}x{cin}→{cout}"), |way| {
             let (x, bias) = (way.input(1, [b, cin, h, w], 1.0), way.input(3, [cout], 1.0));
             let weight = way.input(2, [cout, cin, kernel, kernel], 0.1);
-            let f = if way.own { composed::conv2d } else { layers::conv2d };
+            let f = if way.own { composed::conv2d } else { functional::conv2d };
             let y = f(x.clone(), weight.clone(), bias.clone(), stride, padding);
             way.run(y, &[&gradient(&x), &gradient(&weight), &gradient(&bias)])
         });
     }
     compare("convolution onto something", |way| {
-        let conv = Conv::new(&Place::root(3, &way.device), 6, 8, 3);
+        let conv = Conv::new(&Scope::root(3, &way.device), 6, 8, 3);
         let (x, base) = (way.input(1, [2, 6, 8, 8], 1.0), way.input(2, [2, 8, 8, 8], 1.0));
         let y = conv.forward_onto(base.clone(), x.clone());
         way.run(y, &[&gradient(&x), &gradient(&base)])
@@ -115,7 +115,7 @@ fn group_norms() {
         compare("norm", |way| {
             let (x, gamma, beta) =
                 (way.input(1, [b, c, side, side], 2.0), way.input(2, [c], 1.0), way.input(3, [c], 1.0));
-            let f = if way.own { composed::group_norm } else { layers::group_norm };
+            let f = if way.own { composed::group_norm } else { functional::group_norm };
             let y = f(x.clone(), gamma.clone(), beta.clone(), groups);
             way.run(y, &[&gradient(&x), &gradient(&gamma), &gradient(&beta)])
         });
@@ -123,7 +123,7 @@ fn group_norms() {
             let (x, gamma, beta) =
                 (way.input(1, [b, c, side, side], 2.0), way.input(2, [c], 1.0), way.input(3, [c], 1.0));
             let modulation = way.input(4, [b, 2 * c], 0.5);
-            let f = if way.own { composed::group_norm_silu } else { layers::group_norm_silu };
+            let f = if way.own { composed::group_norm_silu } else { functional::group_norm_silu };
             let y = f(x.clone(), gamma.clone(), beta.clone(), groups, Some(modulation.clone()));
             way.run(y, &[&gradient(&x), &gradient(&gamma), &gradient(&beta), &gradient(&modulation)])
         });
@@ -135,7 +135,7 @@ fn attention_and_dense_layers() {
     for (b, heads, d, h, w) in [(2, 2, 8, 4, 6), (1, 1, 64, 8, 8)] {
         compare("attention", |way| {
             let qkv = way.input(1, [b, 3 * heads * d, h, w], 1.0);
-            let f = if way.own { composed_self_attention } else { self_attention };
+            let f = if way.own { composed::self_attention } else { self_attention };
             way.run(f(qkv.clone(), heads), &[&gradient(&qkv)])
         });
     }
@@ -143,7 +143,7 @@ fn attention_and_dense_layers() {
         compare("dense", |way| {
             let (x, weight, bias) =
                 (way.input(1, [b, cin], 1.0), way.input(2, [cout, cin], 1.0), way.input(3, [cout], 1.0));
-            let f = if way.own { composed::linear } else { layers::linear };
+            let f = if way.own { composed::linear } else { functional::linear };
             let y = f(x.clone(), weight.clone(), Some(bias.clone()));
             way.run(y, &[&gradient(&x), &gradient(&weight), &gradient(&bias)])
         });
@@ -154,9 +154,9 @@ fn attention_and_dense_layers() {
 fn maps() {
     type Op = fn(Tensor<4>) -> Tensor<4>;
     let pairs: [(&str, Op, Op); 3] = [
-        ("halve", layers::halve, composed::halve),
-        ("double", layers::double, composed::double),
-        ("silu", layers::silu, burn::tensor::activation::silu),
+        ("halve", functional::avg_pool2x2, composed::avg_pool2x2),
+        ("double", functional::upsample2x, composed::upsample2x),
+        ("silu", functional::silu, burn::tensor::activation::silu),
     ];
     for (name, fast, own) in pairs {
         compare(name, |way| {
@@ -166,7 +166,7 @@ fn maps() {
     }
     compare("concat", |way| {
         let (a, b) = (way.input(1, [3, 4, 2, 5], 1.0), way.input(2, [3, 1, 2, 5], 1.0));
-        way.run(layers::concat(a.clone(), b.clone()), &[&gradient(&a), &gradient(&b)])
+        way.run(functional::concat(a.clone(), b.clone()), &[&gradient(&a), &gradient(&b)])
     });
     compare("dropout", |way| {
         let x = way.input(1, [3, 5, 7, 9], 1.0);

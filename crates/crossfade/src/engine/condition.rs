@@ -43,8 +43,8 @@ pub struct Moments(Arc<OnceLock<Vec<[f32; 2]>>>);
 
 impl Moments {
     /// Means, then biased variances.
-    pub fn split(&self) -> (Vec<f32>, Vec<f32>) {
-        self.0.get().into_iter().flatten().map(|[mean, variance]| (*mean, *variance)).unzip()
+    pub fn split(&self) -> [Vec<f32>; 2] {
+        [0, 1].map(|i| self.0.get().into_iter().flatten().map(|moments| moments[i]).collect())
     }
 }
 

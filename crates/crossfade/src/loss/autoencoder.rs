@@ -1,9 +1,8 @@
 //! What an autoencoder minimises: reconstruction, KL and the verdicts of a discriminator (§5).
 use crate::engine::{Tensor, to_host};
 use crate::loss::Perceptual;
-use crate::nn::batch_norm::BatchStatistics;
 use crate::nn::lpips::Backbone;
-use crate::nn::{Autoencoder, PatchGan};
+use crate::nn::{Autoencoder, PatchGan, Statistics};
 use burn::module::Module;
 use burn::tensor::{Gradients, activation};
 use crossfade_kernels::sum_sq;
@@ -60,7 +59,7 @@ pub struct GeneratorStep {
     /// The terms of the loss.
     pub terms: GeneratorTerms,
     /// What the discriminator's normalisations saw, if it played.
-    pub seen: Option<Vec<BatchStatistics>>,
+    pub seen: Option<Statistics>,
 }
 
 /// The terms of the autoencoder's loss.
@@ -87,7 +86,7 @@ pub struct DiscriminatorStep {
     /// Its mean verdicts on images and on reconstructions.
     pub verdicts: [f64; 2],
     /// What its normalisations saw of both.
-    pub seen: [Vec<BatchStatistics>; 2],
+    pub seen: Statistics,
 }
 
 /// ½(mean relu(1 − D(x)) + mean relu(1 + D(x̂))).
@@ -148,9 +147,8 @@ impl AutoencoderLoss {
         if let Some(disc) = disc {
             let disc = disc.valid();
             let (verdict, push) = slope(seen_here.clone(), |x_hat| {
-                let (verdicts, statistics) = disc.train_forward(x_hat);
-                seen = Some(statistics);
-                -verdicts.mean()
+                let statistics = seen.insert(Statistics::default());
+                -disc.train_forward(x_hat, statistics).mean()
             });
             let features = features.inner();
             let norm = |pull: &Tensor<4>| last_norm(net, features.clone(), pull.clone());
@@ -170,16 +168,11 @@ impl AutoencoderLoss {
     /// # Shapes
     /// `[B, C, H, W]` twice.
     pub fn discriminator_step(&self, disc: &PatchGan, x: Tensor<4>, x_hat: Tensor<4>) -> DiscriminatorStep {
-        let (real, seen_real) = disc.train_forward(x);
-        let (fake, seen_fake) = disc.train_forward(x_hat);
+        let seen = Statistics::default();
+        let (real, fake) = (disc.train_forward(x, &seen), disc.train_forward(x_hat, &seen));
         let verdicts = [real.clone(), fake.clone()].map(|verdicts| number(verdicts.mean()));
         let loss = hinge(real, fake);
-        DiscriminatorStep {
-            loss: number(loss.clone()),
-            gradients: loss.backward(),
-            verdicts,
-            seen: [seen_real, seen_fake],
-        }
+        DiscriminatorStep { loss: number(loss.clone()), gradients: loss.backward(), verdicts, seen }
     }
 }
 

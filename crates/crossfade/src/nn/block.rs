@@ -2,22 +2,22 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::attention::self_attention;
 use super::config::{BlockPlan, Resample};
 use super::dropout::{DropoutKey, dropout};
-use super::init::Place;
-use super::layers::{Conv, Dense, Norm, double, halve};
+use super::functional::{avg_pool2x2, self_attention, upsample2x};
+use super::init::Scope;
+use super::layers::{Conv, Dense, GroupNorm2d, groups};
 
 /// `UNetBlock` of §4.2.
 #[derive(Module, Debug)]
 pub struct Block {
-    norm0: Norm,
+    norm0: GroupNorm2d,
     conv0: Conv,
     affine: Dense,
-    norm1: Norm,
+    norm1: GroupNorm2d,
     conv1: Conv,
     skip: Option<Conv>,
-    norm2: Option<Norm>,
+    norm2: Option<GroupNorm2d>,
     qkv: Option<Conv>,
     proj: Option<Conv>,
     heads: usize,
@@ -31,25 +31,25 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block at `place`, for an embedding of size `emb`.
-    pub fn new(place: &Place, plan: &BlockPlan, emb: usize, dropout: f64) -> Self {
+    /// A block at `scope`, for an embedding of size `emb`.
+    pub fn new(scope: &Scope, plan: &BlockPlan, emb: usize, dropout: f64) -> Self {
         let (cin, cout, heads) = (plan.cin, plan.cout, plan.heads());
-        let attends = |make: fn(&Place, usize) -> Conv, name| (heads > 0).then(|| make(&place.at(name), cout));
+        let attends = |make: fn(&Scope, usize) -> Conv, name| (heads > 0).then(|| make(&scope.at(name), cout));
         Self {
-            norm0: Norm::new(&place.at("norm0"), cin),
-            conv0: Conv::new(&place.at("conv0"), cin, cout, 3),
-            affine: Dense::new(&place.at("affine"), emb, 2 * cout),
-            norm1: Norm::new(&place.at("norm1"), cout),
-            conv1: Conv::zero(&place.at("conv1"), cout, cout, 3),
-            skip: (cin != cout).then(|| Conv::new(&place.at("skip"), cin, cout, 1)),
-            norm2: (heads > 0).then(|| Norm::new(&place.at("norm2"), cout)),
-            qkv: attends(|place, c| Conv::new(place, c, 3 * c, 1), "qkv"),
-            proj: attends(|place, c| Conv::zero(place, c, c, 1), "proj"),
+            norm0: GroupNorm2d::new(&scope.at("norm0"), cin, groups(cin)),
+            conv0: Conv::new(&scope.at("conv0"), cin, cout, 3),
+            affine: Dense::new(&scope.at("affine"), emb, 2 * cout),
+            norm1: GroupNorm2d::new(&scope.at("norm1"), cout, groups(cout)),
+            conv1: Conv::zero(&scope.at("conv1"), cout, cout, 3),
+            skip: (cin != cout).then(|| Conv::new(&scope.at("skip"), cin, cout, 1)),
+            norm2: (heads > 0).then(|| GroupNorm2d::new(&scope.at("norm2"), cout, groups(cout))),
+            qkv: attends(|scope, c| Conv::new(scope, c, 3 * c, 1), "qkv"),
+            proj: attends(|scope, c| Conv::zero(scope, c, c, 1), "proj"),
             heads,
             channels_in: cin,
             resample: plan.resample,
             dropout,
-            layer: place.hash(),
+            layer: scope.hash(),
         }
     }
 
@@ -85,8 +85,8 @@ impl Block {
     fn resized(&self, x: Tensor<4>) -> Tensor<4> {
         match self.resample {
             Resample::Keep => x,
-            Resample::Down => halve(x),
-            Resample::Up => double(x),
+            Resample::Down => avg_pool2x2(x),
+            Resample::Up => upsample2x(x),
         }
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::backbone::{BackboneConfig, NetworkPorts, side_unit};
 use super::init::initialized;
+use super::layers::groups;
 use super::named::shapes;
 use super::unet::UNet;
 use super::weights;
@@ -231,7 +232,7 @@ impl UNetConfig {
         };
         for block in self.encoder_plan().into_iter().chain(self.decoder_plan()) {
             for c in [block.cin, block.cout] {
-                let groups = super::layers::groups(c);
+                let groups = groups(c);
                 if !c.is_multiple_of(groups) {
                     report(&block, c, format!("{groups} groups"));
                 }

@@ -2,9 +2,9 @@
 use burn::module::Module;
 use burn::tensor::{Tensor, activation};
 
-use super::attention::self_attention;
-use super::init::Place;
-use super::layers::{Conv, concat};
+use super::functional::{concat, self_attention};
+use super::init::Scope;
+use super::layers::Conv;
 
 /// A convolution and a gate; a tuple, because the reference names them `0` and `1`.
 pub type Decouple = (Conv, SpatialGate);
@@ -18,8 +18,8 @@ pub struct SpatialGate {
 }
 
 /// The layers in front of one decoder.
-pub fn decouple(place: &Place, channels: usize) -> Decouple {
-    (Conv::new(&place.at("0"), channels, channels, 3), SpatialGate::new(&place.at("1"), channels))
+pub fn decouple(scope: &Scope, channels: usize) -> Decouple {
+    (Conv::new(&scope.at("0"), channels, channels, 3), SpatialGate::new(&scope.at("1"), channels))
 }
 
 /// x + SpatialAtt(conv(x)), what one decoder starts from.
@@ -32,8 +32,8 @@ pub fn split((conv, gate): &Decouple, x: Tensor<4>) -> Tensor<4> {
 
 impl SpatialGate {
     /// A gate of `channels` channels.
-    pub fn new(place: &Place, channels: usize) -> Self {
-        let conv = |name, cin, cout| Conv::new(&place.at(name), cin, cout, 1);
+    pub fn new(scope: &Scope, channels: usize) -> Self {
+        let conv = |name, cin, cout| Conv::new(&scope.at(name), cin, cout, 1);
         Self { map: conv("map", channels, 1), q_conv: conv("q_conv", 1, 1), k_conv: conv("k_conv", 1, 1) }
     }
 

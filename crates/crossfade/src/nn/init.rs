@@ -6,9 +6,9 @@ use super::named::fnv1a;
 use crate::engine::from_vec;
 use crate::rng::{Purpose, Stream};
 
-/// How a parameter starts.
-#[derive(Clone, Copy, Debug)]
-pub enum Start {
+/// Initial values of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
     /// All zero.
     Zeros,
     /// All one.
@@ -24,47 +24,54 @@ pub enum Start {
     },
 }
 
-/// LSGM's weights of mixing start at a twentieth: sigmoid(−3).
-pub const MIXING: Start = Start::Normal { mean: -3.0, std: 0.0 };
+impl Init {
+    /// Uniform in ±1/√fan_in, PyTorch's default of convolutions and dense layers.
+    pub fn fan_in(fan_in: usize) -> Self {
+        Self::Uniform(1.0 / (fan_in as f64).sqrt())
+    }
+}
 
-/// A place in the tree of modules: where parameters get their names, and from the names their ids and values.
+/// LSGM's weights of mixing start at a twentieth: sigmoid(−3).
+pub const MIXING: Init = Init::Normal { mean: -3.0, std: 0.0 };
+
+/// A scope in the tree of modules: where parameters get their names, and from the names their ids and values.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct Scope {
     path: String,
     seed: u64,
     device: Device,
 }
 
-impl Place {
+impl Scope {
     /// The root of a network.
     pub fn root(seed: u64, device: &Device) -> Self {
         Self { path: String::new(), seed, device: device.clone() }
     }
 
-    /// The place of the sub-module `name`.
+    /// The scope of the sub-module `name`.
     pub fn at(&self, name: &str) -> Self {
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
         Self { path, ..self.clone() }
     }
 
-    /// A number that identifies this place.
+    /// A number that identifies this scope.
     pub fn hash(&self) -> u64 {
         fnv1a(&self.path)
     }
 
-    /// The parameter `name` of this place. No memory is taken and nothing is drawn before its first use.
+    /// The parameter `name` of this scope. No memory is taken and nothing is drawn before its first use.
     ///
     /// Its id is the hash of its dotted name, which pairs model, optimiser state and averaged weights across processes.
-    pub fn param<const D: usize>(&self, name: &str, shape: [usize; D], start: Start) -> Param<Tensor<D>> {
+    pub fn param<const D: usize>(&self, name: &str, shape: [usize; D], start: Init) -> Param<Tensor<D>> {
         self.tensor(name, shape, start, true)
     }
 
-    /// As [`Place::param`] for what is kept with the weights but not trained, such as running statistics.
-    pub fn buffer<const D: usize>(&self, name: &str, shape: [usize; D], start: Start) -> Param<Tensor<D>> {
+    /// As [`Scope::param`] for what is kept with the weights but not trained, such as running statistics.
+    pub fn buffer<const D: usize>(&self, name: &str, shape: [usize; D], start: Init) -> Param<Tensor<D>> {
         self.tensor(name, shape, start, false)
     }
 
-    fn tensor<const D: usize>(&self, name: &str, shape: [usize; D], start: Start, trained: bool) -> Param<Tensor<D>> {
+    fn tensor<const D: usize>(&self, name: &str, shape: [usize; D], start: Init, trained: bool) -> Param<Tensor<D>> {
         let (seed, hash) = (self.seed, self.at(name).hash());
         let init = move |device: &Device, require_grad: bool| {
             let values = values(seed, hash, shape.iter().product(), start);
@@ -87,15 +94,15 @@ pub fn initialized<M: Module>(module: M) -> M {
     module
 }
 
-fn values(seed: u64, hash: u64, count: usize, start: Start) -> Vec<f32> {
+fn values(seed: u64, hash: u64, count: usize, start: Init) -> Vec<f32> {
     match start {
-        Start::Zeros => vec![0.0; count],
-        Start::Ones => vec![1.0; count],
-        Start::Uniform(bound) => {
+        Init::Zeros => vec![0.0; count],
+        Init::Ones => vec![1.0; count],
+        Init::Uniform(bound) => {
             let mut stream = Stream::new(seed, hash, 0, Purpose::Weights);
             (0..count).map(|_| ((2.0 * stream.uniform() - 1.0) * bound) as f32).collect()
         }
-        Start::Normal { mean, std } => {
+        Init::Normal { mean, std } => {
             let mut stream = Stream::new(seed, hash, 0, Purpose::Weights);
             (0..count).map(|_| (mean + std * stream.normal()) as f32).collect()
         }

@@ -1,52 +1,98 @@
-//! Convolution, dense layer and group normalisation with the layouts and names of PyTorch.
+//! The layers that all networks are made of, with the parameter names and layouts of PyTorch.
 //!
-//! The structs avoid the names `Conv2d`, `Linear` and `GroupNorm`, on which the engine's file adapters act.
-//! The free functions are the operations themselves; nothing else in the toolkit convolves or normalises.
+//! The structs avoid the names `Conv2d`, `Linear`, `GroupNorm` and `BatchNorm`, on which the engine's file adapters act.
+//! What they compute is in [`functional`](super::functional).
 use burn::module::{Module, Param};
-use burn::tensor::ops::{AvgPoolOptions, ConvOptions, InterpolateMode, InterpolateOptions};
-use burn::tensor::{Tensor, activation, module};
+use burn::tensor::Tensor;
 
-use super::init::{Place, Start};
-use crate::engine::is_fast;
-use crate::engine::ops::{self, NORM_EPSILON};
+use super::functional::{composed, conv2d, conv2d_onto, group_norm, group_norm_silu, linear};
+use super::init::{Init, Scope};
 
-/// A convolution of stride 1 that keeps the size of the image (§4.2: 3x3 padded by 1, or 1x1).
+/// Sizes and initial values of a convolution.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvOptions {
+    /// Input channels.
+    pub cin: usize,
+    /// Output channels.
+    pub cout: usize,
+    /// Side of the kernel.
+    pub kernel: usize,
+    /// Pixels of the input from one output to the next.
+    pub stride: usize,
+    /// Zeros on every side of the input.
+    pub padding: usize,
+    /// Initial weights.
+    pub weight: Init,
+    /// Initial biases; none for a convolution without.
+    pub bias: Option<Init>,
+}
+
+impl ConvOptions {
+    /// A convolution that keeps the size of the image, for an odd kernel, with PyTorch's initial values.
+    pub fn same(cin: usize, cout: usize, kernel: usize) -> Self {
+        let init = Init::fan_in(cin * kernel * kernel);
+        Self { cin, cout, kernel, stride: 1, padding: kernel / 2, weight: init, bias: Some(init) }
+    }
+}
+
+/// A 2-D convolution.
 #[derive(Module, Debug)]
 pub struct Conv {
     weight: Param<Tensor<4>>,
-    bias: Param<Tensor<1>>,
+    bias: Option<Param<Tensor<1>>>,
+    stride: usize,
+    padding: usize,
 }
 
 impl Conv {
-    /// Weights and biases uniform in ±1/√fan_in.
-    pub fn new(place: &Place, cin: usize, cout: usize, kernel: usize) -> Self {
-        Self::scaled(place, [cin, cout, kernel], 1.0, 1.0)
+    /// A convolution that keeps the size of the image; weights and biases uniform in ±1/√fan_in.
+    pub fn new(scope: &Scope, cin: usize, cout: usize, kernel: usize) -> Self {
+        Self::with(scope, ConvOptions::same(cin, cout, kernel))
     }
 
-    /// Starts at zero: the layer's branch is silent until it has learnt something.
-    pub fn zero(place: &Place, cin: usize, cout: usize, kernel: usize) -> Self {
-        Self::scaled(place, [cin, cout, kernel], 0.0, 0.0)
+    /// As [`Conv::new`], but zero: the residual branch that it ends is silent until it has learnt something.
+    pub fn zero(scope: &Scope, cin: usize, cout: usize, kernel: usize) -> Self {
+        let zeros = Init::Zeros;
+        Self::with(scope, ConvOptions { weight: zeros, bias: Some(zeros), ..ConvOptions::same(cin, cout, kernel) })
     }
 
-    /// The last layer of a head: weights of variance 1/fan_in, no bias.
-    pub fn last(place: &Place, cin: usize, cout: usize, kernel: usize) -> Self {
-        Self::scaled(place, [cin, cout, kernel], 3f64.sqrt(), 0.0)
+    /// As [`Conv::new`] for the last layer of a head: weights of variance 1/fan_in (that is U(±√3/√fan_in)), zero biases.
+    pub fn last(scope: &Scope, cin: usize, cout: usize, kernel: usize) -> Self {
+        let weight = Init::Uniform(3f64.sqrt() / ((cin * kernel * kernel) as f64).sqrt());
+        Self::with(scope, ConvOptions { weight, bias: Some(Init::Zeros), ..ConvOptions::same(cin, cout, kernel) })
     }
 
-    fn scaled(place: &Place, [cin, cout, kernel]: [usize; 3], weight: f64, bias: f64) -> Self {
-        let fan_in = cin * kernel * kernel;
+    /// Any other convolution.
+    pub fn with(scope: &Scope, options: ConvOptions) -> Self {
+        let ConvOptions { cin, cout, kernel, stride, padding, weight, bias } = options;
         Self {
-            weight: place.param("weight", [cout, cin, kernel, kernel], fan(weight, fan_in)),
-            bias: place.param("bias", [cout], fan(bias, fan_in)),
+            weight: scope.param("weight", [cout, cin, kernel, kernel], weight),
+            bias: bias.map(|init| scope.param("bias", [cout], init)),
+            stride,
+            padding,
         }
     }
 
     /// # Shapes
-    /// `[B, cin, H, W]` to `[B, cout, H, W]`.
+    /// `[B, cin, H, W]` to `[B, cout, H', W']`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let weight = self.weight.val();
-        let padding = weight.dims()[2] / 2;
-        conv2d(x, weight, self.bias.val(), 1, padding)
+        self.forward_with(x, self.weight(), self.bias())
+    }
+
+    /// As [`Conv::forward`] with other weights and biases of the same shapes, made from this layer's own.
+    ///
+    /// # Shapes
+    /// As [`Conv::forward`]; `weight` `[cout, cin, k, k]`, `bias` `[cout]`.
+    pub(super) fn forward_with(&self, x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>) -> Tensor<4> {
+        conv2d(x, weight, bias, self.stride, self.padding)
+    }
+
+    /// `base` plus the convolution of `x`, in one pass over the result.
+    ///
+    /// # Shapes
+    /// `x` `[B, cin, H, W]`, `base` and the result `[B, cout, H', W']`.
+    pub fn forward_onto(&self, base: Tensor<4>, x: Tensor<4>) -> Tensor<4> {
+        conv2d_onto(base, x, self.weight(), self.bias(), self.stride, self.padding)
     }
 
     /// The weights, `[cout, cin, k, k]`.
@@ -54,23 +100,20 @@ impl Conv {
         self.weight.val()
     }
 
-    /// The biases, `[cout]`.
+    /// The biases, `[cout]`; zeros for a convolution without.
     pub fn bias(&self) -> Tensor<1> {
-        self.bias.val()
-    }
-
-    /// `base` plus the convolution of `x`.
-    ///
-    /// # Shapes
-    /// `x` `[B, cin, H, W]`, `base` and the result `[B, cout, H, W]`.
-    pub fn forward_onto(&self, base: Tensor<4>, x: Tensor<4>) -> Tensor<4> {
-        let weight = self.weight.val();
-        let padding = weight.dims()[2] / 2;
-        conv2d_onto(base, x, weight, self.bias.val(), 1, padding)
+        match &self.bias {
+            Some(bias) => bias.val(),
+            // A constant of the graph, hence the plain device.
+            None => {
+                let weight = self.weight.val();
+                Tensor::zeros([weight.dims()[0]], &weight.device().without_autodiff())
+            }
+        }
     }
 }
 
-/// y = x Wᵀ + b with W stored `[out, in]`.
+/// A fully connected layer: y = x Wᵀ + b with W stored `[out, in]`.
 #[derive(Module, Debug)]
 pub struct Dense {
     weight: Param<Tensor<2>>,
@@ -79,43 +122,66 @@ pub struct Dense {
 
 impl Dense {
     /// Weights and biases uniform in ±1/√fan_in.
-    pub fn new(place: &Place, cin: usize, cout: usize) -> Self {
-        let start = fan(1.0, cin);
-        Self { weight: place.param("weight", [cout, cin], start), bias: Some(place.param("bias", [cout], start)) }
+    pub fn new(scope: &Scope, cin: usize, cout: usize) -> Self {
+        let init = Init::fan_in(cin);
+        Self { weight: scope.param("weight", [cout, cin], init), bias: Some(scope.param("bias", [cout], init)) }
     }
 
-    /// Without bias, starting at zero.
-    pub fn zero(place: &Place, cin: usize, cout: usize) -> Self {
-        Self { weight: place.param("weight", [cout, cin], Start::Zeros), bias: None }
+    /// Weights by `init` and zero biases.
+    pub fn with(scope: &Scope, cin: usize, cout: usize, init: Init) -> Self {
+        let bias = Some(scope.param("bias", [cout], Init::Zeros));
+        Self { bias, ..Self::without_bias(scope, cin, cout, init) }
     }
 
+    /// Weights by `init` and no biases.
+    pub fn without_bias(scope: &Scope, cin: usize, cout: usize, init: Init) -> Self {
+        Self { weight: scope.param("weight", [cout, cin], init), bias: None }
+    }
+
+    /// For one row a sample, such as an embedding: a row's result does not depend on the others of its batch.
+    ///
     /// # Shapes
     /// `[B, in]` to `[B, out]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
+
+    /// For many rows at once, such as the tokens of a transformer: the engine's matrix product, which is faster there.
+    ///
+    /// # Shapes
+    /// `[N, in]` to `[N, out]`.
+    pub fn forward_tokens(&self, x: Tensor<2>) -> Tensor<2> {
+        composed::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+    }
 }
 
-fn fan(gain: f64, fan_in: usize) -> Start {
-    if gain == 0.0 { Start::Zeros } else { Start::Uniform(gain / (fan_in as f64).sqrt()) }
-}
+/// √10. The kernels add 1e-5 to the variance, the autoencoder's normalisations 1e-6; a variance of √10·x is ten times that
+/// of x, so that GN(√10·x) with 1e-5 is GN(x) with 1e-6.
+const SMALL_EPSILON_GAIN: f32 = 3.162_277_7;
 
-/// Group normalisation over min(32, C/4) groups.
+/// Group normalisation with a scale and a shift for each channel, which start as the identity.
 #[derive(Module, Debug)]
-pub struct Norm {
+pub struct GroupNorm2d {
     weight: Param<Tensor<1>>,
     bias: Param<Tensor<1>>,
     groups: usize,
+    small_epsilon: bool,
 }
 
-impl Norm {
-    /// Starts as the identity after normalisation.
-    pub fn new(place: &Place, channels: usize) -> Self {
+impl GroupNorm2d {
+    /// Over `groups` groups of channels, with 1e-5 added to the variance.
+    pub fn new(scope: &Scope, channels: usize, groups: usize) -> Self {
         Self {
-            weight: place.param("weight", [channels], Start::Ones),
-            bias: place.param("bias", [channels], Start::Zeros),
-            groups: groups(channels),
+            weight: scope.param("weight", [channels], Init::Ones),
+            bias: scope.param("bias", [channels], Init::Zeros),
+            groups,
+            small_epsilon: false,
         }
+    }
+
+    /// As [`GroupNorm2d::new`] with 1e-6 added to the variance.
+    pub fn with_small_epsilon(scope: &Scope, channels: usize, groups: usize) -> Self {
+        Self { small_epsilon: true, ..Self::new(scope, channels, groups) }
     }
 
     /// Normalises only.
@@ -123,193 +189,47 @@ impl Norm {
     /// # Shapes
     /// `[B, C, H, W]` to the same.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        group_norm(x, self.weight.val(), self.bias.val(), self.groups)
+        group_norm(self.scaled(x), self.weight.val(), self.bias.val(), self.groups)
     }
 
-    /// Normalises, modulates if asked, applies SiLU.
+    /// SiLU of the normalised image, or of its modulation: SiLU(GN(x)·(1 + scale) + shift).
     ///
     /// # Shapes
     /// `[B, C, H, W]` to the same; `scale_shift` `[B, 2C]`.
     pub fn silu(&self, x: Tensor<4>, scale_shift: Option<Tensor<2>>) -> Tensor<4> {
-        group_norm_silu(x, self.weight.val(), self.bias.val(), self.groups, scale_shift)
+        group_norm_silu(self.scaled(x), self.weight.val(), self.bias.val(), self.groups, scale_shift)
+    }
+
+    fn scaled(&self, x: Tensor<4>) -> Tensor<4> {
+        if self.small_epsilon { x * SMALL_EPSILON_GAIN } else { x }
     }
 }
 
-/// The number of groups for `channels` (§4.2).
+/// The number of groups that the unconditional U-Net has for `channels` channels (§4.2).
 pub fn groups(channels: usize) -> usize {
     (channels / 4).clamp(1, 32)
 }
 
-/// 2-D convolution.
-///
-/// # Shapes
-/// `x` `[B, cin, H, W]`, `weight` `[cout, cin, k, k]`, `bias` `[cout]`.
-pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<4> {
-    if is_fast(&x) {
-        return ops::conv2d(x, weight, bias, None, stride, padding);
-    }
-    composed::conv2d(x, weight, bias, stride, padding)
+/// Layer normalisation of tokens, with 1e-5 added to the variance: group normalisation of images of one pixel and one group.
+#[derive(Module, Debug)]
+pub struct TokenNorm {
+    weight: Param<Tensor<1>>,
+    bias: Param<Tensor<1>>,
 }
 
-/// `base` plus [`conv2d`].
-///
-/// # Shapes
-/// As there; `base` has the shape of the result.
-pub fn conv2d_onto(
-    base: Tensor<4>,
-    x: Tensor<4>,
-    weight: Tensor<4>,
-    bias: Tensor<1>,
-    stride: usize,
-    padding: usize,
-) -> Tensor<4> {
-    if is_fast(&x) {
-        return ops::conv2d(x, weight, bias, Some(base), stride, padding);
-    }
-    base + composed::conv2d(x, weight, bias, stride, padding)
-}
-
-/// y = (x − mean)/√(var + 1e-5)·γ + β, mean and (biased) variance over each sample's groups of channels.
-///
-/// # Shapes
-/// `x` `[B, C, H, W]`, `gamma` and `beta` `[C]`.
-pub fn group_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, groups: usize) -> Tensor<4> {
-    if is_fast(&x) {
-        return ops::norm(x, gamma, beta, groups, None, false);
-    }
-    composed::group_norm(x, gamma, beta, groups)
-}
-
-/// SiLU(GN(x)), or SiLU(GN(x)·(1 + scale) + shift) (§4.2).
-///
-/// # Shapes
-/// `x` `[B, C, H, W]`, `gamma` and `beta` `[C]`, `scale_shift` `[B, 2C]`, scale first.
-pub fn group_norm_silu(
-    x: Tensor<4>,
-    gamma: Tensor<1>,
-    beta: Tensor<1>,
-    groups: usize,
-    scale_shift: Option<Tensor<2>>,
-) -> Tensor<4> {
-    if is_fast(&x) {
-        return ops::norm(x, gamma, beta, groups, scale_shift, true);
-    }
-    composed::group_norm_silu(x, gamma, beta, groups, scale_shift)
-}
-
-/// y = x Wᵀ + b.
-///
-/// # Shapes
-/// `x` `[B, in]`, `weight` `[out, in]`, `bias` `[out]` to `[B, out]`.
-pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    if is_fast(&x) {
-        return ops::linear(whole_vectors(x), whole_vectors(weight), bias);
-    }
-    composed::linear(x, weight, bias)
-}
-
-/// With zeros up to the width that the kernel computes with: the engine's own product would sum a sample in an order that
-/// depends on its batch.
-///
-/// # Shapes
-/// `[n, in]` to `[n, in']`, in' a multiple of [`ops::LINEAR_WIDTH`].
-fn whole_vectors(x: Tensor<2>) -> Tensor<2> {
-    let [rows, columns] = x.dims();
-    match columns.next_multiple_of(ops::LINEAR_WIDTH) - columns {
-        0 => x,
-        missing => {
-            let zeros = Tensor::zeros([rows, missing], &x.device().without_autodiff());
-            Tensor::cat(vec![x, zeros], 1)
-        }
-    }
-}
-
-/// The channels of `a`, then those of `b`.
-///
-/// # Shapes
-/// `[B, C, H, W]` and `[B, D, H, W]` to `[B, C + D, H, W]`.
-pub fn concat(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
-    if is_fast(&a) { ops::concat(a, b) } else { Tensor::cat(vec![a, b], 1) }
-}
-
-/// SiLU(x) = x/(1 + e^(−x)).
-pub fn silu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    if is_fast(&x) { ops::silu(x) } else { activation::silu(x) }
-}
-
-/// The mean of every 2x2 square.
-///
-/// # Shapes
-/// `[B, C, H, W]` to `[B, C, H/2, W/2]`.
-pub fn halve(x: Tensor<4>) -> Tensor<4> {
-    if is_fast(&x) { ops::halve(x) } else { composed::halve(x) }
-}
-
-/// Every pixel becomes a 2x2 square.
-///
-/// # Shapes
-/// `[B, C, H, W]` to `[B, C, 2H, 2W]`.
-pub fn double(x: Tensor<4>) -> Tensor<4> {
-    if is_fast(&x) { ops::double(x) } else { composed::double(x) }
-}
-
-/// The same in the engine's own operations, for every device but the CPU and as the measure of the fast ones.
-pub mod composed {
-    use super::*;
-
-    /// As [`super::conv2d`].
-    pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<4> {
-        let options = ConvOptions::new([stride, stride], [padding, padding], [1, 1], 1);
-        module::conv2d(x, weight, Some(bias), options)
-    }
-
-    /// As [`super::group_norm`].
-    pub fn group_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, groups: usize) -> Tensor<4> {
-        let [b, c, h, w] = x.dims();
-        let x = x.reshape([b, groups, c / groups * h * w]);
-        let x = x.clone() - x.mean_dim(2);
-        let variance = x.clone().square().mean_dim(2);
-        let x = x / (variance + NORM_EPSILON).sqrt();
-        x.reshape([b, c, h, w]) * gamma.reshape([1, c, 1, 1]) + beta.reshape([1, c, 1, 1])
-    }
-
-    /// As [`super::group_norm_silu`].
-    pub fn group_norm_silu(
-        x: Tensor<4>,
-        gamma: Tensor<1>,
-        beta: Tensor<1>,
-        groups: usize,
-        scale_shift: Option<Tensor<2>>,
-    ) -> Tensor<4> {
-        let [b, c, _, _] = x.dims();
-        let y = group_norm(x, gamma, beta, groups);
-        let y = match scale_shift {
-            None => y,
-            Some(modulation) => {
-                let modulation = modulation.reshape([b, 2 * c, 1, 1]);
-                y * (modulation.clone().narrow(1, 0, c) + 1.0) + modulation.narrow(1, c, c)
-            }
-        };
-        activation::silu(y)
-    }
-
-    /// As [`super::linear`].
-    pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-        let y = x.matmul(weight.transpose());
-        match bias {
-            Some(bias) => y + bias.unsqueeze(),
-            None => y,
+impl TokenNorm {
+    /// Starts as the identity after normalisation.
+    pub fn new(scope: &Scope, channels: usize) -> Self {
+        Self {
+            weight: scope.param("weight", [channels], Init::Ones),
+            bias: scope.param("bias", [channels], Init::Zeros),
         }
     }
 
-    /// As [`super::halve`].
-    pub fn halve(x: Tensor<4>) -> Tensor<4> {
-        module::avg_pool2d(x, AvgPoolOptions::new([2, 2]))
-    }
-
-    /// As [`super::double`].
-    pub fn double(x: Tensor<4>) -> Tensor<4> {
-        let [_, _, h, w] = x.dims();
-        module::interpolate(x, InterpolateOptions::new(InterpolateMode::Nearest).with_output_size([2 * h, 2 * w]))
+    /// # Shapes
+    /// `[N, C]` to the same.
+    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        let [n, c] = x.dims();
+        group_norm(x.reshape([n, c, 1, 1]), self.weight.val(), self.bias.val(), 1).reshape([n, c])
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor, activation, module};
 
-use super::layers::conv2d;
+use super::functional::conv2d;
 use super::weights::differences;
 use crate::digest::sha256_file;
 use crate::engine::from_vec;

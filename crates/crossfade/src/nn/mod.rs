@@ -2,7 +2,6 @@
 //!
 //! Parameter names and layouts are those of the reference state dicts (§4.7, appendix B), so that weights travel
 //! between the two without renaming or transposition.
-pub mod attention;
 pub mod autoencoder;
 pub mod backbone;
 pub mod baseline;
@@ -13,6 +12,7 @@ pub mod config;
 pub mod denoiser;
 pub mod dropout;
 pub mod embed;
+pub mod functional;
 pub mod gate;
 pub mod init;
 pub mod layers;

@@ -31,37 +31,43 @@ impl<'a> Mode<'a> {
     }
 }
 
-/// Share of a new batch in the running statistics (§4.6).
-const MOMENTUM: f32 = 0.03;
+/// Mean or variance of one batch, for the buffer with this id.
+#[derive(Debug)]
+struct BatchMoment {
+    buffer: ParamId,
+    /// Share of the batch in the running statistics.
+    momentum: f32,
+    values: Vec<f32>,
+}
 
 /// Means and variances of batches, on their way into the running statistics.
 ///
 /// Forward passes only note them; [`Statistics::into_module`] adds them in the order of the passes. So a network does not
 /// change while it is used, and its buffers are saved and restored as its parameters are.
 #[derive(Debug, Default)]
-pub struct Statistics(RefCell<Vec<(ParamId, Vec<f32>)>>);
+pub struct Statistics(RefCell<Vec<BatchMoment>>);
 
 impl Statistics {
-    pub(in crate::nn) fn note(&self, buffer: ParamId, values: Vec<f32>) {
-        self.0.borrow_mut().push((buffer, values));
+    pub(in crate::nn) fn note(&self, buffer: ParamId, momentum: f32, values: Vec<f32>) {
+        self.0.borrow_mut().push(BatchMoment { buffer, momentum, values });
     }
 
-    /// The module with running ← 0.97·running + 0.03·batch for every batch noted.
+    /// The module with running ← (1 − momentum)·running + momentum·batch for every batch noted.
     pub fn into_module<M: Module>(self, module: M) -> M {
-        struct Absorb(Vec<(ParamId, Vec<f32>)>);
+        struct Absorb(Vec<BatchMoment>);
         impl ModuleMapper for Absorb {
             fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-                let mut batches = self.0.iter().filter(|(id, _)| *id == param.id).peekable();
+                let mut batches = self.0.iter().filter(|batch| batch.buffer == param.id).peekable();
                 if batches.peek().is_none() {
                     return param;
                 }
                 let (id, old) = (param.id, param.val());
                 let (shape, device) = (old.dims(), old.device());
                 let mut running = to_host(old);
-                for (_, batch) in batches {
-                    running.iter_mut().zip(batch).for_each(|(r, b)| *r = (1.0 - MOMENTUM) * *r + MOMENTUM * b);
+                for BatchMoment { momentum, values, .. } in batches {
+                    running.iter_mut().zip(values).for_each(|(r, b)| *r = (1.0 - momentum) * *r + momentum * b);
                 }
-                let mut new = Param::from_tensor(from_vec(running, shape, &device));
+                let mut new = Param::from_tensor(from_vec(running, shape, &device)).set_require_grad(false);
                 new.id = id;
                 new
             }

@@ -7,9 +7,10 @@ use super::block::Block;
 use super::config::{BlockPlan, Decoders, UNetConfig};
 use super::dropout::DropoutKey;
 use super::embed::sinusoids;
+use super::functional::{concat, silu};
 use super::gate::{Decouple, decouple, split};
-use super::init::{MIXING, Place};
-use super::layers::{Conv, Dense, Norm, concat, silu};
+use super::init::{Init, MIXING, Scope};
+use super::layers::{Conv, Dense, GroupNorm2d, groups};
 use super::mode::Mode;
 use super::named::Stages;
 
@@ -42,10 +43,10 @@ pub struct UNet {
     decouple1: Decouple,
     decouple2: Option<Decouple>,
     dec: Stages,
-    out_norm: Norm,
+    out_norm: GroupNorm2d,
     out_conv: Conv,
     dec2: Option<Stages>,
-    out_norm2: Option<Norm>,
+    out_norm2: Option<GroupNorm2d>,
     out_conv2: Option<Conv>,
     branch: Option<Branch>,
     mixing_logit: Option<Param<Tensor<1>>>,
@@ -57,7 +58,7 @@ pub struct UNet {
 /// The eps output of a single decoder: GN, SiLU, conv, SiLU, conv (§4.4).
 #[derive(Module, Debug)]
 struct Branch {
-    norm: Norm,
+    norm: GroupNorm2d,
     conv0: Conv,
     conv1: Conv,
 }
@@ -65,17 +66,18 @@ struct Branch {
 impl UNet {
     /// A network whose parameters exist in name and shape only, until their first use.
     pub(super) fn new(config: &UNetConfig, ports: NetworkPorts, seed: u64, device: &Device) -> Self {
-        let root = Place::root(seed, device);
+        let root = Scope::root(seed, device);
         let (m, c, emb) = (config.width, config.channels, 4 * config.width);
         let top = m * config.mult[0];
         let bottom = m * config.mult[config.mult.len() - 1];
         let two = config.decoders == Decoders::Two;
         let plan = config.decoder_plan();
         let decoder = |name| Stages { first: None, blocks: blocks(&root.at(name), &plan, emb, config.dropout) };
-        let norm = |name| Norm::new(&root.at(name), top);
+        let norm = |name| GroupNorm2d::new(&root.at(name), top, groups(top));
         let conv = |name, parts| Conv::last(&root.at(name), top, c * parts, 3);
         Self {
-            map_augment: (config.augment_dim > 0).then(|| Dense::zero(&root.at("map_augment"), config.augment_dim, m)),
+            map_augment: (config.augment_dim > 0)
+                .then(|| Dense::without_bias(&root.at("map_augment"), config.augment_dim, m, Init::Zeros)),
             map_layer0: Dense::new(&root.at("map_layer0"), m, emb),
             map_layer1: Dense::new(&root.at("map_layer1"), emb, emb),
             enc: encoder(&root.at("enc"), config, c * ports.inputs, emb),
@@ -186,11 +188,11 @@ impl Backbone for UNet {
 }
 
 impl Branch {
-    fn new(place: &Place, width: usize, channels: usize) -> Self {
+    fn new(scope: &Scope, width: usize, channels: usize) -> Self {
         Self {
-            norm: Norm::new(&place.at("norm"), width),
-            conv0: Conv::new(&place.at("conv0"), width, width, 3),
-            conv1: Conv::zero(&place.at("conv1"), width, channels, 3),
+            norm: GroupNorm2d::new(&scope.at("norm"), width, groups(width)),
+            conv0: Conv::new(&scope.at("conv0"), width, width, 3),
+            conv1: Conv::zero(&scope.at("conv1"), width, channels, 3),
         }
     }
 
@@ -201,15 +203,15 @@ impl Branch {
     }
 }
 
-fn encoder(place: &Place, config: &UNetConfig, inputs: usize, emb: usize) -> Stages {
+fn encoder(scope: &Scope, config: &UNetConfig, inputs: usize, emb: usize) -> Stages {
     let r = config.resolution;
     let name = format!("{r}x{r}_conv");
-    let conv = Conv::new(&place.at(&name), inputs, config.width * config.mult[0], 3);
-    Stages { first: Some((name, conv)), blocks: blocks(place, &config.encoder_plan(), emb, config.dropout) }
+    let conv = Conv::new(&scope.at(&name), inputs, config.width * config.mult[0], 3);
+    Stages { first: Some((name, conv)), blocks: blocks(scope, &config.encoder_plan(), emb, config.dropout) }
 }
 
-fn blocks(place: &Place, plan: &[BlockPlan], emb: usize, dropout: f64) -> Vec<(String, Block)> {
-    plan.iter().map(|block| (block.name.clone(), Block::new(&place.at(&block.name), block, emb, dropout))).collect()
+fn blocks(scope: &Scope, plan: &[BlockPlan], emb: usize, dropout: f64) -> Vec<(String, Block)> {
+    plan.iter().map(|block| (block.name.clone(), Block::new(&scope.at(&block.name), block, emb, dropout))).collect()
 }
 
 #[cfg(test)]

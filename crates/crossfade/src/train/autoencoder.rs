@@ -124,7 +124,7 @@ impl State {
             let steps = at - loss.disc_start + 1;
             let hyper = adamw(&config.optim, lr, steps, grads.norm());
             let disc = self.of_disc.update(self.disc.clone(), &grads, hyper, ema);
-            self.disc = generator.seen.into_iter().chain(judged.seen).fold(disc, |net, seen| net.observe(&seen));
+            self.disc = generator.seen.into_iter().chain([judged.seen]).fold(disc, |net, seen| seen.into_module(net));
         }
         self.step += 1;
         Ok((terms, disc_loss))

@@ -3,7 +3,7 @@ use crossfade::engine::{Device, Tensor, from_host, to_host};
 use crossfade::loss::{AutoencoderLoss, hinge};
 use crossfade::nn::named::shapes;
 use crossfade::nn::weights::{apply, collect, gradients};
-use crossfade::nn::{Autoencoder, AutoencoderConfig, PatchGan, Posterior};
+use crossfade::nn::{Autoencoder, AutoencoderConfig, PatchGan, Posterior, Statistics};
 use serde_json::Value;
 
 use crate::case::{Case, usizes};
@@ -75,9 +75,10 @@ pub fn check_discriminator(case: &Case) -> Vec<String> {
     let net = discriminator(case, sizes, "", &device);
     let x = input(case, "x", &device);
     let mut failures = compare::output(case, "logits_eval", &to_host(net.forward(x.clone())), false);
-    let (logits, seen) = net.train_forward(x);
+    let seen = Statistics::default();
+    let logits = net.train_forward(x, &seen);
     failures.extend(compare::output(case, "logits_train", &to_host(logits), false));
-    let after = collect(&net.observe(&seen));
+    let after = collect(&seen.into_module(net));
     for output in case.json["outputs"].as_object().unwrap().keys() {
         let Some(name) = output.strip_prefix("after_train_") else { continue };
         // main_3_running_mean is main.3.running_mean.

@@ -3,7 +3,7 @@ use crossfade::engine::{Device, Images, Tensor, column, from_host, to_host};
 use crossfade::loss::{AuxEstimate, AuxWeight, Auxiliary, Noised, Objective, Pairing, Reduction};
 use crossfade::math::{Attenuation, LossNorm, NoiseScale, Precond, Process, Weighting};
 use crossfade::nn::Denoiser;
-use crossfade::nn::layers::double;
+use crossfade::nn::functional::upsample2x;
 use crossfade::nn::weights::gradients;
 use serde_json::Value;
 
@@ -94,7 +94,7 @@ fn injected(case: &Case, net: &Denoiser, batch: &Noised) -> Tensor<1> {
     let estimate = batch.x_t.0.clone() - heads.phi * coefs(|t| t) - heads.eps * coefs(f64::sqrt);
     let text = case.json["variants"]["w0_l2_disloss"]["use_disloss"].as_str().unwrap();
     let scale = text.split("scale_factor ").find_map(|part| part.split(')').next()?.parse::<f64>().ok()).unwrap();
-    let decoded = double(estimate.clone() / scale).clamp(-1.0, 1.0);
+    let decoded = upsample2x(estimate.clone() / scale).clamp(-1.0, 1.0);
     let shape = decoded.dims();
     let values = Rule::Uniform.values(&format!("{}ori_input", case.salt), shape.iter().product());
     injected_gradient(estimate, decoded, from_host(&values, shape, &Device::flex()), &batch.t)

@@ -1,7 +1,7 @@
 //! The whole way from noise to pixels in latent space, with a stand-in decoder.
 use crossfade::engine::{Device, Images, Tensor, from_host, to_host};
 use crossfade::math::{Grid, GridKind};
-use crossfade::nn::layers::double;
+use crossfade::nn::functional::upsample2x;
 use crossfade::sample::{Hooks, Problem, Sampler};
 
 use crate::case::{Case, usizes};
@@ -29,7 +29,7 @@ pub fn check(case: &Case) -> Vec<String> {
     let start = Images(tensor("initial noise", Rule::Unit.values(&name("initial noise"), count("initial noise"))));
     let mut hooks = Hooks { noise: &mut |_| unreachable!("a deterministic sampler"), observe: &mut |_| () };
     let z = Sampler::FirstOrder.run(&problem, &times, start, &mut hooks).unwrap().x0.0;
-    let predicted = unit_pixels(double(z / number("scale_factor")));
+    let predicted = unit_pixels(upsample2x(z / number("scale_factor")));
 
     let known = tensor("cond", Rule::Uniform.values(&name("cond"), count("cond")));
     let mask = tensor("mask", values(&name("mask"), count("mask"), |u| f64::from(u8::from(u > 0.0))));

@@ -9,9 +9,9 @@ pub use posterior::Posterior;
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
-use super::init::Place;
-use super::layers::Conv;
-use block::{Down, Middle, Norm32, ResBlock, Up};
+use super::init::Scope;
+use super::layers::{Conv, GroupNorm2d};
+use block::{Down, Middle, ResBlock, Up, norm};
 
 /// Encoder, decoder and the two 1x1 convolutions between them.
 #[derive(Module, Debug)]
@@ -27,7 +27,7 @@ struct Encoder {
     conv_in: Conv,
     down: Vec<EncoderLevel>,
     mid: Middle,
-    norm_out: Norm32,
+    norm_out: GroupNorm2d,
     conv_out: Conv,
 }
 
@@ -42,7 +42,7 @@ struct Decoder {
     conv_in: Conv,
     mid: Middle,
     up: Vec<DecoderLevel>,
-    norm_out: Norm32,
+    norm_out: GroupNorm2d,
     conv_out: Conv,
 }
 
@@ -53,29 +53,29 @@ struct DecoderLevel {
 }
 
 /// `count` blocks, of which the first changes the number of channels.
-fn blocks(place: &Place, cin: usize, cout: usize, count: usize) -> Vec<ResBlock> {
-    let at = |i: usize| place.at(&format!("block.{i}"));
+fn blocks(scope: &Scope, cin: usize, cout: usize, count: usize) -> Vec<ResBlock> {
+    let at = |i: usize| scope.at(&format!("block.{i}"));
     (0..count).map(|i| ResBlock::new(&at(i), if i == 0 { cin } else { cout }, cout)).collect()
 }
 
 impl Encoder {
-    fn new(place: &Place, config: &AutoencoderConfig) -> Self {
+    fn new(scope: &Scope, config: &AutoencoderConfig) -> Self {
         let last = config.mult.len() - 1;
         let level = |l: usize| {
-            let place = place.at(&format!("down.{l}"));
+            let scope = scope.at(&format!("down.{l}"));
             let (cin, cout) = (if l == 0 { config.width } else { config.channels_at(l - 1) }, config.channels_at(l));
             EncoderLevel {
-                block: blocks(&place, cin, cout, config.blocks),
-                downsample: (l < last).then(|| Down::new(&place.at("downsample"), cout)),
+                block: blocks(&scope, cin, cout, config.blocks),
+                downsample: (l < last).then(|| Down::new(&scope.at("downsample"), cout)),
             }
         };
         let deep = config.channels_at(last);
         Self {
-            conv_in: Conv::new(&place.at("conv_in"), config.channels, config.width, 3),
+            conv_in: Conv::new(&scope.at("conv_in"), config.channels, config.width, 3),
             down: (0..=last).map(level).collect(),
-            mid: Middle::new(&place.at("mid"), deep),
-            norm_out: Norm32::new(&place.at("norm_out"), deep),
-            conv_out: Conv::new(&place.at("conv_out"), deep, 2 * config.bottleneck, 3),
+            mid: Middle::new(&scope.at("mid"), deep),
+            norm_out: norm(&scope.at("norm_out"), deep),
+            conv_out: Conv::new(&scope.at("conv_out"), deep, 2 * config.bottleneck, 3),
         }
     }
 
@@ -87,28 +87,28 @@ impl Encoder {
                 None => x,
             }
         });
-        self.conv_out.forward(self.norm_out.silu(self.mid.forward(x)))
+        self.conv_out.forward(self.norm_out.silu(self.mid.forward(x), None))
     }
 }
 
 impl Decoder {
-    fn new(place: &Place, config: &AutoencoderConfig) -> Self {
+    fn new(scope: &Scope, config: &AutoencoderConfig) -> Self {
         let last = config.mult.len() - 1;
         let level = |l: usize| {
-            let place = place.at(&format!("up.{l}"));
+            let scope = scope.at(&format!("up.{l}"));
             let (cin, cout) = (config.channels_at((l + 1).min(last)), config.channels_at(l));
             DecoderLevel {
-                block: blocks(&place, cin, cout, config.blocks + 1),
-                upsample: (l > 0).then(|| Up::new(&place.at("upsample"), cout)),
+                block: blocks(&scope, cin, cout, config.blocks + 1),
+                upsample: (l > 0).then(|| Up::new(&scope.at("upsample"), cout)),
             }
         };
         let (deep, shallow) = (config.channels_at(last), config.channels_at(0));
         Self {
-            conv_in: Conv::new(&place.at("conv_in"), config.bottleneck, deep, 3),
-            mid: Middle::new(&place.at("mid"), deep),
+            conv_in: Conv::new(&scope.at("conv_in"), config.bottleneck, deep, 3),
+            mid: Middle::new(&scope.at("mid"), deep),
             up: (0..=last).map(level).collect(),
-            norm_out: Norm32::new(&place.at("norm_out"), shallow),
-            conv_out: Conv::new(&place.at("conv_out"), shallow, config.channels, 3),
+            norm_out: norm(&scope.at("norm_out"), shallow),
+            conv_out: Conv::new(&scope.at("conv_out"), shallow, config.channels, 3),
         }
     }
 
@@ -122,13 +122,13 @@ impl Decoder {
                 None => x,
             }
         });
-        self.norm_out.silu(x)
+        self.norm_out.silu(x, None)
     }
 }
 
 impl Autoencoder {
     pub(super) fn new(config: &AutoencoderConfig, seed: u64, device: &Device) -> Self {
-        let root = Place::root(seed, device);
+        let root = Scope::root(seed, device);
         let (inner, latent) = (config.bottleneck, config.latent);
         Self {
             encoder: Encoder::new(&root.at("encoder"), config),

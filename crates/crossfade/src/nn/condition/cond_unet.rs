@@ -6,7 +6,6 @@ use burn::tensor::{Device, Tensor, activation};
 
 use super::config::{CondUNetConfig, EncoderConfig, Split};
 use super::fourier::FourierFilter;
-use super::layers::GroupNormed;
 use super::levels::{Down, Up, descend, downs, rise, ups};
 use super::linear_attention::FullAttention;
 use super::relation::Relation;
@@ -16,9 +15,10 @@ use super::swin::Swin;
 use super::unet_encoder::UnetEncoder;
 use crate::nn::backbone::{Backbone, BackboneConfig, Context, NetworkPorts};
 use crate::nn::config::Decoders;
+use crate::nn::functional::{concat, silu};
 use crate::nn::gate::SpatialGate;
-use crate::nn::init::{MIXING, Place, Start};
-use crate::nn::layers::{Conv, Dense, concat, silu};
+use crate::nn::init::{Init, MIXING, Scope};
+use crate::nn::layers::{Conv, Dense, GroupNorm2d};
 use crate::nn::mode::Mode;
 use crate::nn::module_macros::named_module;
 use crate::nn::unet::RawHeads;
@@ -40,7 +40,7 @@ pub type Tap<'a> = &'a mut dyn FnMut(&'static str, &Tensor<4>);
 pub struct CondUNet {
     pub(super) encoder: Encoder,
     stem: Conv,
-    stem_norm: GroupNormed,
+    stem_norm: GroupNorm2d,
     projects: Vec<Conv>,
     frequencies: Param<Tensor<1>>,
     time1: Dense,
@@ -91,7 +91,7 @@ named_module!(CondUNet {
     mixing_logit: "mixing_logit",
 } keep frozen, unit);
 
-/// One of the encoders, at the place of both.
+/// One of the encoders, at the scope of both.
 #[derive(Clone, Debug)]
 pub(super) struct Encoder {
     swin: Option<Swin>,
@@ -103,7 +103,7 @@ named_module!(Encoder { swin: "", unet: "" });
 /// What one decoder starts from: x plus this of x.
 #[derive(Clone, Debug)]
 struct Decouple {
-    norm: GroupNormed,
+    norm: GroupNorm2d,
     conv: Conv,
     gate: Option<SpatialGate>,
     filter: Option<FourierFilter>,
@@ -114,7 +114,7 @@ named_module!(Decouple { norm: "0", conv: "1", gate: "2", filter: "2" });
 impl CondUNet {
     /// A network whose parameters exist in name and shape only, until their first use.
     pub(super) fn new(config: &CondUNetConfig, ports: NetworkPorts, seed: u64, device: &Device) -> Self {
-        let root = Place::root(seed, device);
+        let root = Scope::root(seed, device);
         let at = |name: &str| root.at(name);
         let (dim, dims, emb) = (config.width, config.dims(), 4 * config.width);
         let bottom = dims[dims.len() - 1];
@@ -130,9 +130,9 @@ impl CondUNet {
         Self {
             encoder: Encoder::new(&at("init_conv_mask"), config),
             stem: Conv::new(&at("init_conv.0"), config.channels * ports.inputs + stages[0], dim, 7),
-            stem_norm: GroupNormed::new(&at("init_conv.1"), dim, GROUPS.min(dim / 4)),
+            stem_norm: GroupNorm2d::new(&at("init_conv.1"), dim, GROUPS.min(dim / 4)),
             projects: stages.iter().enumerate().map(project).collect(),
-            frequencies: at("time_mlp.0").param("W", [dim / 2], Start::Normal { mean: 0.0, std: config.fourier_scale }),
+            frequencies: at("time_mlp.0").param("W", [dim / 2], Init::Normal { mean: 0.0, std: config.fourier_scale }),
             time1: Dense::new(&at("time_mlp.1"), dim, emb),
             time3: Dense::new(&at("time_mlp.3"), emb, emb),
             downs,
@@ -255,11 +255,11 @@ impl Backbone for CondUNet {
 }
 
 impl Encoder {
-    fn new(place: &Place, config: &CondUNetConfig) -> Self {
+    fn new(scope: &Scope, config: &CondUNetConfig) -> Self {
         let (channels, levels) = (config.condition_channels, config.mult.len());
-        let swin = config.encoder.swin().map(|size| Swin::new(place, channels, &size));
+        let swin = config.encoder.swin().map(|size| Swin::new(scope, channels, &size));
         let unet = match config.encoder {
-            EncoderConfig::Unet { width, stride } => Some(UnetEncoder::new(place, channels, width, levels, stride)),
+            EncoderConfig::Unet { width, stride } => Some(UnetEncoder::new(scope, channels, width, levels, stride)),
             _ => None,
         };
         Self { swin, unet }
@@ -272,17 +272,17 @@ impl Encoder {
 }
 
 impl Decouple {
-    fn new(place: &Place, channels: usize, config: &CondUNetConfig) -> Self {
+    fn new(scope: &Scope, channels: usize, config: &CondUNetConfig) -> Self {
         let (gate, filter) = match config.split {
-            Split::Attention => (Some(SpatialGate::new(&place.at("2"), channels)), None),
+            Split::Attention => (Some(SpatialGate::new(&scope.at("2"), channels)), None),
             Split::Fourier { size } => {
                 let size = size.map(|side| side / config.unit());
-                (None, Some(FourierFilter::new(&place.at("2"), channels, size)))
+                (None, Some(FourierFilter::new(&scope.at("2"), channels, size)))
             }
         };
         Self {
-            norm: GroupNormed::new(&place.at("0"), channels, GROUPS),
-            conv: Conv::new(&place.at("1"), channels, channels, 3),
+            norm: GroupNorm2d::new(&scope.at("0"), channels, GROUPS),
+            conv: Conv::new(&scope.at("1"), channels, channels, 3),
             gate,
             filter,
         }

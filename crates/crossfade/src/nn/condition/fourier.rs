@@ -5,7 +5,7 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use crate::engine::{Device, from_vec};
-use crate::nn::init::{Place, Start};
+use crate::nn::init::{Init, Scope};
 
 /// y = irfft2(rfft2(x)·w), one complex weight a channel and frequency.
 #[derive(Module, Debug)]
@@ -18,9 +18,9 @@ pub struct FourierFilter {
 
 impl FourierFilter {
     /// A filter of `channels` images of size `[h, w]`.
-    pub fn new(place: &Place, channels: usize, [h, w]: [usize; 2]) -> Self {
+    pub fn new(scope: &Scope, channels: usize, [h, w]: [usize; 2]) -> Self {
         let shape = [channels, h, w / 2 + 1, 2];
-        Self { complex_weight: place.param("complex_weight", shape, Start::Normal { mean: 0.0, std: 0.02 }), width: w }
+        Self { complex_weight: scope.param("complex_weight", shape, Init::Normal { mean: 0.0, std: 0.02 }), width: w }
     }
 
     /// # Shapes
@@ -100,8 +100,8 @@ fn waves(size: usize, count: usize, device: &Device) -> (Tensor<2>, Tensor<2>) {
 fn frequencies(own: usize, known: usize, size: usize, wanted: usize, periodic: bool, device: &Device) -> Tensor<2> {
     let mut entries = vec![0.0f32; wanted * known];
     for k in 0..wanted {
-        let place = k as f64 * own as f64 / size as f64;
-        let (low, part) = (place.floor() as usize, place.fract() as f32);
+        let position = k as f64 * own as f64 / size as f64;
+        let (low, part) = (position.floor() as usize, position.fract() as f32);
         let at = |i: usize| if periodic { i % known } else { i.min(known - 1) };
         entries[k * known + at(low)] += 1.0 - part;
         entries[k * known + at(low + 1)] += part;
@@ -115,7 +115,7 @@ mod tests {
     use crate::engine::to_host;
 
     fn constant(size: [usize; 2], re: f32, im: f32) -> FourierFilter {
-        let mut filter = FourierFilter::new(&Place::root(0, &Device::flex()), 2, size);
+        let mut filter = FourierFilter::new(&Scope::root(0, &Device::flex()), 2, size);
         let shape = filter.complex_weight.lazy_shape().dims::<4>();
         let count = shape.iter().product::<usize>() / 2;
         let values = (0..count).flat_map(|_| [re, im]).collect();
@@ -139,7 +139,7 @@ mod tests {
     /// A filter drawn for one size has the same response to the same wave at another.
     #[test]
     fn a_resampled_filter_answers_a_wave_alike() {
-        let filter = FourierFilter::new(&Place::root(3, &Device::flex()), 1, [10, 10]);
+        let filter = FourierFilter::new(&Scope::root(3, &Device::flex()), 1, [10, 10]);
         let response = |size: usize, cycles: usize| {
             let wave = |i: usize| (TAU * (cycles * (i % size)) as f64 / size as f64).cos() as f32;
             let x = from_vec((0..size * size).map(wave).collect(), [1, 1, size, size], &Device::flex());
@@ -184,7 +184,7 @@ mod tests {
     fn the_filter_is_its_definition() {
         for size in [[2, 2], [3, 5], [4, 6], [6, 4], [5, 3], [10, 10]] {
             let [h, w] = size;
-            let filter = FourierFilter::new(&Place::root(1, &Device::flex()), 1, size);
+            let filter = FourierFilter::new(&Scope::root(1, &Device::flex()), 1, size);
             let x: Vec<f32> = (0..h * w).map(|i| (i as f32 * 1.3).cos()).collect();
             let got = to_host(filter.forward(from_vec(x.clone(), [1, 1, h, w], &Device::flex())));
             let want = definition(&x, &to_host(filter.complex_weight.val()), size);

@@ -3,17 +3,17 @@ use burn::tensor::Tensor;
 
 use super::cond_unet::Tap;
 use super::config::CondUNetConfig;
-use super::layers::AnyConv;
 use super::linear_attention::LinearAttention;
 use super::relation::Relation;
 use super::resblock::ResBlock;
-use crate::nn::init::Place;
-use crate::nn::layers::{Conv, concat, double};
+use crate::nn::functional::{concat, upsample2x};
+use crate::nn::init::Scope;
+use crate::nn::layers::{Conv, ConvOptions};
 use crate::nn::mode::Mode;
 use crate::nn::module_macros::named_module;
 
 /// Two blocks, linear attention, and the way to the next level. A tuple, because the reference numbers them.
-pub type Down = (ResBlock, ResBlock, LinearAttention, AnyConv);
+pub type Down = (ResBlock, ResBlock, LinearAttention, Conv);
 
 /// The same on the way up.
 pub type Up = (ResBlock, ResBlock, LinearAttention, Enlarge);
@@ -28,30 +28,30 @@ pub struct Enlarge {
 named_module!(Enlarge { doubled: "1", plain: "" });
 
 impl Enlarge {
-    fn new(place: &Place, cin: usize, cout: usize, doubles: bool) -> Self {
+    fn new(scope: &Scope, cin: usize, cout: usize, doubles: bool) -> Self {
         Self {
-            doubled: doubles.then(|| Conv::new(&place.at("1"), cin, cout, 3)),
-            plain: (!doubles).then(|| Conv::new(place, cin, cout, 3)),
+            doubled: doubles.then(|| Conv::new(&scope.at("1"), cin, cout, 3)),
+            plain: (!doubles).then(|| Conv::new(scope, cin, cout, 3)),
         }
     }
 
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let x = self.doubled.iter().fold(x, |x, conv| conv.forward(double(x)));
+        let x = self.doubled.iter().fold(x, |x, conv| conv.forward(upsample2x(x)));
         self.plain.iter().fold(x, |x, conv| conv.forward(x))
     }
 }
 
 /// The levels on the way down and their relations to the condition.
-pub fn downs(place: &Place, relations: &Place, config: &CondUNetConfig) -> (Vec<Down>, Vec<Relation>) {
+pub fn downs(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<Down>, Vec<Relation>) {
     let (dims, emb) = (config.dims(), 4 * config.width);
     let level = |i: usize| {
-        let (at, name) = (place.at(&i.to_string()), i.to_string());
+        let (at, name) = (scope.at(&i.to_string()), i.to_string());
         let (cin, cout) = (dims[i], dims[i + 1]);
         let next = at.at("3");
         let next = if i + 2 < dims.len() {
-            AnyConv::new(&next, [cin, cout, 4], 2, 1)
+            Conv::with(&next, ConvOptions { stride: 2, padding: 1, ..ConvOptions::same(cin, cout, 4) })
         } else {
-            AnyConv::new(&next, [cin, cout, 3], 1, 1)
+            Conv::new(&next, cin, cout, 3)
         };
         let block = |name| ResBlock::new(&at.at(name), cin, cin, Some(emb));
         let down = (block("0"), block("1"), LinearAttention::new(&at.at("2"), cin, config.heads), next);
@@ -62,12 +62,12 @@ pub fn downs(place: &Place, relations: &Place, config: &CondUNetConfig) -> (Vec<
 }
 
 /// The levels of one decoder, deepest first, and their relations to the condition.
-pub fn ups(place: &Place, relations: &Place, config: &CondUNetConfig) -> (Vec<Up>, Vec<Relation>) {
+pub fn ups(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<Up>, Vec<Relation>) {
     let (dims, emb) = (config.dims(), 4 * config.width);
     let levels = dims.len() - 1;
     let level = |j: usize| {
         let i = levels - 1 - j;
-        let (at, name) = (place.at(&j.to_string()), j.to_string());
+        let (at, name) = (scope.at(&j.to_string()), j.to_string());
         let (cin, cout) = (dims[i + 1], dims[i]);
         let block = |name| ResBlock::new(&at.at(name), cin + cout, cin, Some(emb));
         let up = (

@@ -1,12 +1,10 @@
 //! Attention over all positions at linear cost, and the full one at the bottom (§4.6).
 use burn::module::Param;
-use burn::tensor::{Tensor, activation};
+use burn::tensor::Tensor;
 
-use super::layers::{channel_norm, fan};
-use crate::engine::{condition, is_fast};
-use crate::nn::attention::self_attention;
-use crate::nn::init::{Place, Start};
-use crate::nn::layers::{Conv, conv2d};
+use crate::nn::functional::{channel_norm, conv2d, linear_attention, self_attention};
+use crate::nn::init::{Init, Scope};
+use crate::nn::layers::Conv;
 use crate::nn::module_macros::named_module;
 
 /// Channels of a head.
@@ -38,8 +36,8 @@ pub struct FullAttention {
 
 named_module!(FullAttention { to_qkv: "fn.fn.to_qkv.weight", to_out: "fn.fn.to_out", gain: "fn.norm.g" });
 
-fn qkv_weight(place: &Place, channels: usize, heads: usize) -> Param<Tensor<4>> {
-    place.param("fn.fn.to_qkv.weight", [3 * heads * HEAD, channels, 1, 1], fan(channels))
+fn qkv_weight(scope: &Scope, channels: usize, heads: usize) -> Param<Tensor<4>> {
+    scope.param("fn.fn.to_qkv.weight", [3 * heads * HEAD, channels, 1, 1], Init::fan_in(channels))
 }
 
 /// A 1x1 convolution without bias.
@@ -50,12 +48,12 @@ fn project(x: Tensor<4>, weight: Tensor<4>) -> Tensor<4> {
 
 impl LinearAttention {
     /// For `channels` channels, with `heads` heads.
-    pub fn new(place: &Place, channels: usize, heads: usize) -> Self {
+    pub fn new(scope: &Scope, channels: usize, heads: usize) -> Self {
         Self {
-            to_qkv: qkv_weight(place, channels, heads),
-            to_out: Conv::new(&place.at("fn.fn.to_out.0"), heads * HEAD, channels, 1),
-            out_gain: place.param("fn.fn.to_out.1.g", [1, channels, 1, 1], Start::Ones),
-            gain: place.param("fn.norm.g", [1, channels, 1, 1], Start::Ones),
+            to_qkv: qkv_weight(scope, channels, heads),
+            to_out: Conv::new(&scope.at("fn.fn.to_out.0"), heads * HEAD, channels, 1),
+            out_gain: scope.param("fn.fn.to_out.1.g", [1, channels, 1, 1], Init::Ones),
+            gain: scope.param("fn.norm.g", [1, channels, 1, 1], Init::Ones),
         }
     }
 
@@ -66,33 +64,18 @@ impl LinearAttention {
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let qkv = project(channel_norm(x.clone(), self.gain.val()), self.to_qkv.val());
         let heads = qkv.dims()[1] / 3 / HEAD;
-        let y = if is_fast(&qkv) { condition::linear_attention(qkv, heads) } else { composed_linear(qkv, heads) };
+        let y = linear_attention(qkv, heads);
         x + channel_norm(self.to_out.forward(y), self.out_gain.val())
     }
 }
 
-/// The linear attention of an image to itself in the engine's own operations; channels are ordered {q, k, v}, head, channel.
-///
-/// # Shapes
-/// `qkv` `[B, 3C, H, W]` to `[B, C, H, W]`.
-pub fn composed_linear(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
-    let [b, c3, h, w] = qkv.dims();
-    let d = c3 / 3 / heads;
-    let all: Tensor<5> = qkv.reshape([b, 3, heads, d, h * w]);
-    let [q, k, v] = std::array::from_fn(|i| all.clone().narrow(1, i, 1).reshape([b, heads, d, h * w]));
-    let q: Tensor<4> = activation::softmax(q, 2) * (d as f64).powf(-0.5);
-    let k: Tensor<4> = activation::softmax(k, 3);
-    let context = (v / (h * w) as f64).matmul(k.swap_dims(2, 3));
-    context.matmul(q).reshape([b, c3 / 3, h, w])
-}
-
 impl FullAttention {
     /// For `channels` channels, with `heads` heads.
-    pub fn new(place: &Place, channels: usize, heads: usize) -> Self {
+    pub fn new(scope: &Scope, channels: usize, heads: usize) -> Self {
         Self {
-            to_qkv: qkv_weight(place, channels, heads),
-            to_out: Conv::new(&place.at("fn.fn.to_out"), heads * HEAD, channels, 1),
-            gain: place.param("fn.norm.g", [1, channels, 1, 1], Start::Ones),
+            to_qkv: qkv_weight(scope, channels, heads),
+            to_out: Conv::new(&scope.at("fn.fn.to_out"), heads * HEAD, channels, 1),
+            gain: scope.param("fn.norm.g", [1, channels, 1, 1], Init::Ones),
         }
     }
 

@@ -8,7 +8,6 @@ mod cond_unet;
 mod config;
 mod denoise;
 mod fourier;
-mod layers;
 mod levels;
 mod linear_attention;
 mod load;

@@ -1,16 +1,19 @@
 //! Where the condition meets the features: fusion by attention (§4.6, "Relation").
 use burn::tensor::{Tensor, activation};
 
-use super::layers::{AnyConv, BatchNormed, GroupNormed, TokenDense};
 use super::resblock::GROUPS;
 use super::resize::{Corners, mean_pool, resize};
 use crate::engine::{Device, from_vec};
+use crate::nn::batch_norm::{BatchNorm2d, BatchNormOptions};
 use crate::nn::dropout::dropout;
-use crate::nn::init::{Place, Start};
-use crate::nn::layers::{Conv, concat};
+use crate::nn::functional::concat;
+use crate::nn::init::{Init, Scope};
+use crate::nn::layers::{Conv, ConvOptions, Dense, GroupNorm2d};
 use crate::nn::mode::Mode;
 use crate::nn::module_macros::named_module;
 
+/// The constants of its batch normalisations (§4.6).
+const NORM: BatchNormOptions = BatchNormOptions { epsilon: 1e-3, momentum: 0.03, weight: Init::Ones };
 const HEADS: usize = 8;
 const DROPOUT: f64 = 0.1;
 
@@ -18,17 +21,17 @@ const DROPOUT: f64 = 0.1;
 #[derive(Clone, Debug)]
 pub struct Relation {
     condition_conv: Conv,
-    condition_norm: BatchNormed,
+    condition_norm: BatchNorm2d,
     feature_conv: Conv,
-    feature_norm: BatchNormed,
-    q_lin: TokenDense,
-    k_lin: TokenDense,
-    v_lin: TokenDense,
-    fc1: AnyConv,
-    fc2: AnyConv,
-    concat_conv: AnyConv,
-    gn: GroupNormed,
-    out_conv: AnyConv,
+    feature_norm: BatchNorm2d,
+    q_lin: Dense,
+    k_lin: Dense,
+    v_lin: Dense,
+    fc1: Conv,
+    fc2: Conv,
+    concat_conv: Conv,
+    gn: GroupNorm2d,
+    out_conv: Conv,
     windows: [[usize; 2]; 2],
     layer: u64,
 }
@@ -50,27 +53,30 @@ named_module!(Relation {
 
 impl Relation {
     /// For a condition of `condition` channels and features of `d`; `windows` pool the condition and the features.
-    pub fn new(place: &Place, condition: usize, d: usize, windows: [[usize; 2]; 2]) -> Self {
-        let at = |name: &str| place.at(name);
+    pub fn new(scope: &Scope, condition: usize, d: usize, windows: [[usize; 2]; 2]) -> Self {
+        let at = |name: &str| scope.at(name);
         // Xavier-normal: √(2/(in + out)).
-        let dense =
-            |name| TokenDense::new(&at(name), d, d, Start::Normal { mean: 0.0, std: (1.0 / d as f64).sqrt() }, true);
-        let conv = |name, cin, cout| AnyConv::kaiming(&at(name), cin, cout);
+        let dense = |name| Dense::with(&at(name), d, d, Init::Normal { mean: 0.0, std: (1.0 / d as f64).sqrt() });
+        // Kaiming-normal weights, √(2/fan_in), and zero biases.
+        let conv = |name, cin: usize, cout: usize| {
+            let weight = Init::Normal { mean: 0.0, std: (2.0 / cin as f64).sqrt() };
+            Conv::with(&at(name), ConvOptions { weight, bias: Some(Init::Zeros), ..ConvOptions::same(cin, cout, 1) })
+        };
         Self {
             condition_conv: Conv::new(&at("input_conv1.0"), condition, d, 1),
-            condition_norm: BatchNormed::new(&at("input_conv1.1"), d),
+            condition_norm: BatchNorm2d::new(&at("input_conv1.1"), d, NORM),
             feature_conv: Conv::new(&at("input_conv2.0"), d, d, 1),
-            feature_norm: BatchNormed::new(&at("input_conv2.1"), d),
+            feature_norm: BatchNorm2d::new(&at("input_conv2.1"), d, NORM),
             q_lin: dense("attentions.0.q_lin"),
             k_lin: dense("attentions.0.k_lin"),
             v_lin: dense("attentions.0.v_lin"),
             fc1: conv("attentions.0.mlp.fc1", d, 2 * d),
             fc2: conv("attentions.0.mlp.fc2", 2 * d, d),
             concat_conv: conv("attentions.0.concat_conv", 2 * d, d),
-            gn: GroupNormed::new(&at("attentions.0.gn"), d, GROUPS),
+            gn: GroupNorm2d::new(&at("attentions.0.gn"), d, GROUPS),
             out_conv: conv("attentions.0.out_conv", d, d),
             windows,
-            layer: place.hash(),
+            layer: scope.hash(),
         }
     }
 
@@ -78,8 +84,8 @@ impl Relation {
     /// `condition` `[B, C, h, w]`, `x` `[B, d, H, W]` to `[B, d, H, W]`.
     pub fn forward(&self, condition: Tensor<4>, x: Tensor<4>, mode: Mode) -> Tensor<4> {
         let [_, _, h, w] = x.dims();
-        let condition = self.condition_norm.after(&self.condition_conv, condition, mode);
-        let x = self.feature_norm.after(&self.feature_conv, x, mode);
+        let condition = self.condition_norm.forward_after(&self.condition_conv, condition, mode);
+        let x = self.feature_norm.forward_after(&self.feature_conv, x, mode);
         let both = concat(resize(condition.clone(), [h, w], Corners::Aligned), x.clone());
         let shortcut = self.gn.forward(self.concat_conv.forward_onto(x.clone(), both));
         let asking = mean_pool(condition, self.windows[0]);
@@ -101,9 +107,9 @@ impl Relation {
             let n = rows.dims()[0] / b;
             rows.reshape([b, n, HEADS, d / HEADS]).swap_dims(1, 2)
         };
-        let q = heads(self.q_lin.forward(asking));
-        let k = heads(self.k_lin.forward(asked.clone()));
-        let v = heads(self.v_lin.forward(asked));
+        let q = heads(self.q_lin.forward_tokens(asking));
+        let k = heads(self.k_lin.forward_tokens(asked.clone()));
+        let v = heads(self.v_lin.forward_tokens(asked));
         let y = activation::softmax(q.matmul(k.swap_dims(2, 3)), 3).matmul(v);
         y.permute([0, 1, 3, 2]).reshape([b, d, h, w])
     }

@@ -16,13 +16,13 @@ pub enum Corners {
 
 fn bilinear(from: usize, to: usize, corners: Corners) -> LineMap {
     let sources = |i: usize| {
-        let place = match corners {
+        let position = match corners {
             Corners::Aligned if to == 1 => 0.0,
             Corners::Aligned => i as f64 * (from - 1) as f64 / (to - 1) as f64,
             Corners::Apart => ((i as f64 + 0.5) * from as f64 / to as f64 - 0.5).max(0.0),
         };
-        let low = (place.floor() as usize).min(from - 1);
-        let part = place - low as f64;
+        let low = (position.floor() as usize).min(from - 1);
+        let part = position - low as f64;
         vec![(low, (1.0 - part) as f32), ((low + 1).min(from - 1), part as f32)]
     };
     LineMap::new(from, (0..to).map(sources))

@@ -2,14 +2,14 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::layers::{AnyConv, TokenDense, TokenNorm};
 use super::swin_block::{SwinBlock, grid, rows};
-use crate::nn::init::{Place, Start};
+use crate::nn::init::{Init, Scope};
+use crate::nn::layers::{Conv, ConvOptions, Dense, TokenNorm};
 use crate::nn::mode::Mode;
 use crate::nn::module_macros::named_module;
 
 /// Standard deviation of the initial weights.
-pub const START: Start = Start::Normal { mean: 0.0, std: 0.02 };
+pub const START: Init = Init::Normal { mean: 0.0, std: 0.02 };
 
 /// Sizes of a Swin transformer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,11 +39,11 @@ impl SwinSize {
 /// The encoder. `norm` and `head` play no part; they are kept because state dicts have them.
 #[derive(Clone, Debug)]
 pub struct Swin {
-    patches: AnyConv,
+    patches: Conv,
     patch_norm: TokenNorm,
     features: Features,
     norm: TokenNorm,
-    head: TokenDense,
+    head: Dense,
 }
 
 named_module!(Swin {
@@ -70,9 +70,9 @@ named_module!(Features { stage0: "0", merge0: "1", stage1: "2", merge1: "3", sta
 
 impl Swin {
     /// An encoder of pictures of `channels` channels.
-    pub fn new(place: &Place, channels: usize, size: &SwinSize) -> Self {
+    pub fn new(scope: &Scope, channels: usize, size: &SwinSize) -> Self {
         let width = size.width;
-        let features = place.at("features");
+        let features = scope.at("features");
         let last = (size.depths.iter().sum::<usize>() - 1) as f64;
         let stage = |s: usize| {
             let before: usize = size.depths[..s].iter().sum();
@@ -85,8 +85,11 @@ impl Swin {
         };
         let merge = |s: usize| Merging::new(&features.at(&(2 * s + 1).to_string()), width << s);
         Self {
-            patches: AnyConv::new(&place.at("first_coonv.0"), [channels, width, 4], 4, 0),
-            patch_norm: TokenNorm::new(&place.at("first_coonv.2"), width),
+            patches: Conv::with(
+                &scope.at("first_coonv.0"),
+                ConvOptions { stride: 4, padding: 0, ..ConvOptions::same(channels, width, 4) },
+            ),
+            patch_norm: TokenNorm::new(&scope.at("first_coonv.2"), width),
             features: Features {
                 stage0: stage(0),
                 merge0: merge(0),
@@ -96,8 +99,8 @@ impl Swin {
                 merge2: merge(2),
                 stage3: stage(3),
             },
-            norm: TokenNorm::new(&place.at("norm"), 8 * width),
-            head: TokenDense::new(&place.at("head"), 8 * width, 1000, START, true),
+            norm: TokenNorm::new(&scope.at("norm"), 8 * width),
+            head: Dense::with(&scope.at("head"), 8 * width, 1000, START),
         }
     }
 
@@ -127,15 +130,15 @@ impl Swin {
 /// Four neighbours become one token of twice the channels.
 #[derive(Module, Debug)]
 struct Merging {
-    reduction: TokenDense,
+    reduction: Dense,
     norm: TokenNorm,
 }
 
 impl Merging {
-    fn new(place: &Place, channels: usize) -> Self {
+    fn new(scope: &Scope, channels: usize) -> Self {
         Self {
-            reduction: TokenDense::new(&place.at("reduction"), 4 * channels, 2 * channels, START, false),
-            norm: TokenNorm::new(&place.at("norm"), 4 * channels),
+            reduction: Dense::without_bias(&scope.at("reduction"), 4 * channels, 2 * channels, START),
+            norm: TokenNorm::new(&scope.at("norm"), 4 * channels),
         }
     }
 
@@ -148,7 +151,7 @@ impl Merging {
         // Rows change faster than columns among the four.
         let x: Tensor<6> = x.reshape([b, half_h, 2, half_w, 2, c]).permute([0, 1, 3, 4, 2, 5]);
         let x: Tensor<2> = x.reshape([b * half_h * half_w, 4 * c]);
-        let x = self.reduction.forward(self.norm.forward(x));
+        let x = self.reduction.forward_tokens(self.norm.forward(x));
         x.reshape([b, half_h, half_w, 2 * c])
     }
 }

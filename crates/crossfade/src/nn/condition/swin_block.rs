@@ -2,11 +2,11 @@
 use burn::module::Param;
 use burn::tensor::{Int, Tensor, TensorData, activation};
 
-use super::layers::{TokenDense, TokenNorm};
 use super::swin::START;
 use crate::engine::{Device, from_vec};
 use crate::nn::dropout::dropout;
-use crate::nn::init::Place;
+use crate::nn::init::Scope;
+use crate::nn::layers::{Dense, TokenNorm};
 use crate::nn::mode::Mode;
 use crate::nn::module_macros::named_module;
 
@@ -22,11 +22,11 @@ const MASKED: f32 = -100.0;
 pub struct SwinBlock {
     norm1: TokenNorm,
     bias_table: Param<Tensor<2>>,
-    qkv: TokenDense,
-    proj: TokenDense,
+    qkv: Dense,
+    proj: Dense,
     norm2: TokenNorm,
-    mlp0: TokenDense,
-    mlp3: TokenDense,
+    mlp0: Dense,
+    mlp3: Dense,
     heads: usize,
     shifted: bool,
     drop_path: f64,
@@ -45,21 +45,21 @@ named_module!(SwinBlock {
 
 impl SwinBlock {
     /// A block whose branches are dropped with probability `drop_path` in training.
-    pub fn new(place: &Place, channels: usize, heads: usize, shifted: bool, drop_path: f64) -> Self {
-        let dense = |name, cin, cout| TokenDense::new(&place.at(name), cin, cout, START, true);
+    pub fn new(scope: &Scope, channels: usize, heads: usize, shifted: bool, drop_path: f64) -> Self {
+        let dense = |name, cin, cout| Dense::with(&scope.at(name), cin, cout, START);
         let span = 2 * WINDOW - 1;
         Self {
-            norm1: TokenNorm::new(&place.at("norm1"), channels),
-            bias_table: place.param("attn.relative_position_bias_table", [span * span, heads], START),
+            norm1: TokenNorm::new(&scope.at("norm1"), channels),
+            bias_table: scope.param("attn.relative_position_bias_table", [span * span, heads], START),
             qkv: dense("attn.qkv", channels, 3 * channels),
             proj: dense("attn.proj", channels, channels),
-            norm2: TokenNorm::new(&place.at("norm2"), channels),
+            norm2: TokenNorm::new(&scope.at("norm2"), channels),
             mlp0: dense("mlp.0", channels, 4 * channels),
             mlp3: dense("mlp.3", 4 * channels, channels),
             heads,
             shifted,
             drop_path,
-            layer: place.hash(),
+            layer: scope.hash(),
         }
     }
 
@@ -69,8 +69,8 @@ impl SwinBlock {
         let size = x.dims();
         let y = self.attention(grid(self.norm1.forward(rows(x.clone())), size));
         let x = x + self.dropped(y, mode, 0);
-        let y = self.mlp0.forward(self.norm2.forward(rows(x.clone())));
-        let y = grid(self.mlp3.forward(activation::gelu(y)), size);
+        let y = self.mlp0.forward_tokens(self.norm2.forward(rows(x.clone())));
+        let y = grid(self.mlp3.forward_tokens(activation::gelu(y)), size);
         x + self.dropped(y, mode, 1)
     }
 
@@ -97,7 +97,7 @@ impl SwinBlock {
         let (nh, nw) = (ph / WINDOW, pw / WINDOW);
         let x: Tensor<6> = x.reshape([b, nh, WINDOW, nw, WINDOW, c]).permute([0, 1, 3, 2, 4, 5]);
         let (windows, d) = (b * nh * nw, c / self.heads);
-        let qkv = self.qkv.forward(x.reshape([windows * TOKENS, c]));
+        let qkv = self.qkv.forward_tokens(x.reshape([windows * TOKENS, c]));
         let qkv: Tensor<5> = qkv.reshape([windows, TOKENS, 3, self.heads, d]).permute([2, 0, 3, 1, 4]);
         let part = |i| qkv.clone().narrow(0, i, 1).reshape([windows, self.heads, TOKENS, d]);
         let q = part(0) * (d as f64).powf(-0.5);
@@ -110,7 +110,7 @@ impl SwinBlock {
             logits.reshape([windows, self.heads, TOKENS, TOKENS])
         };
         let y = activation::softmax(logits, 3).matmul(part(2)).swap_dims(1, 2);
-        let y = self.proj.forward(y.reshape([windows * TOKENS, c]));
+        let y = self.proj.forward_tokens(y.reshape([windows * TOKENS, c]));
         let y: Tensor<6> = y.reshape([b, nh, nw, WINDOW, WINDOW, c]).permute([0, 1, 3, 2, 4, 5]);
         let y: Tensor<4> = y.reshape([b, ph, pw, c]);
         let y = roll(roll(y, 1, (ph - shift[0]) % ph), 2, (pw - shift[1]) % pw);

@@ -7,6 +7,9 @@ use crossfade_math::{Attenuation, NoiseScale, Precond, Process};
 
 use super::*;
 use crate::engine::{Device, Images, from_vec, to_host, vector};
+use crate::nn::batch_norm::{BatchNorm2d, BatchNormOptions};
+use crate::nn::functional::{self, composed};
+use crate::nn::init::{Init, Scope};
 use crate::nn::named::is_buffer;
 use crate::nn::weights::{apply, collect, gradients};
 use crate::nn::{BackboneConfig, Decoders, Denoiser, DropoutKey, Mode, NetworkPorts, RawHeads, Statistics};
@@ -141,10 +144,11 @@ fn running_statistics_are_saved_and_resumed() {
 /// PyTorch: running = 0.97·running + 0.03·batch, with the unbiased variance.
 #[test]
 fn batch_statistics_are_those_of_pytorch() {
-    let norm = layers::BatchNormed::new(&crate::nn::init::Place::root(0, &Device::flex()), 1);
+    let options = BatchNormOptions { epsilon: 1e-3, momentum: 0.03, weight: Init::Ones };
+    let norm = BatchNorm2d::new(&Scope::root(0, &Device::flex()), 1, options);
     let x = from_vec(vec![1.0, 2.0, 3.0, 6.0], [2, 1, 1, 2], &Device::flex());
     let statistics = Statistics::default();
-    let y = norm.of_batch(x, &statistics);
+    let y = norm.forward_batch(x, &statistics);
     let deviation = (3.5f32 + 1e-3).sqrt();
     near(&to_host(y), &[-2.0, -1.0, 0.0, 3.0].map(|v| v / deviation), 1e-6);
     let state = collect(&statistics.into_module(norm));
@@ -178,16 +182,16 @@ fn fast_layers_equal_the_engines_own() {
     };
     let vector = |gain: Tensor<4>| gain.clone().reshape([gain.dims()[1]]);
     let (x, gain) = (random(1, [2, 192, 5, 7]), random(2, [1, 192, 1, 1]));
-    compare(x.clone(), gain.clone(), [&layers::channel_norm, &layers::composed_channel_norm]);
+    compare(x.clone(), gain.clone(), [&functional::channel_norm, &composed::channel_norm]);
     compare(
         x.clone(),
         gain.clone(),
         [&|x, g| crate::engine::condition::batch_norm(x, vector(g.clone()), vector(g), 1e-3).0, &|x, g| {
-            layers::composed_batch_norm(x, vector(g.clone()), vector(g)).0
+            composed::batch_norm(x, vector(g.clone()), vector(g), 1e-3).0
         }],
     );
     let linear = |f: fn(Tensor<4>, usize) -> Tensor<4>| move |x: Tensor<4>, g: Tensor<4>| f(x * g, 2);
-    let (fast, own) = (crate::engine::condition::linear_attention, linear_attention::composed_linear);
+    let (fast, own) = (crate::engine::condition::linear_attention, composed::linear_attention);
     compare(x, gain, [&linear(fast), &linear(own)]);
 }
 

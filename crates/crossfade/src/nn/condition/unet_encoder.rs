@@ -2,16 +2,16 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::layers::AnyConv;
 use super::resblock::ResBlock;
-use crate::nn::init::Place;
-use crate::nn::layers::{Conv, concat, double};
+use crate::nn::functional::{concat, upsample2x};
+use crate::nn::init::Scope;
+use crate::nn::layers::{Conv, ConvOptions};
 
 /// The encoder. Stage s has `width·2^min(s, 2)` channels at a stride of `stride·2^s`.
 #[derive(Module, Debug)]
 pub struct UnetEncoder {
-    stem: AnyConv,
-    downs: Vec<(ResBlock, Option<AnyConv>)>,
+    stem: Conv,
+    downs: Vec<(ResBlock, Option<Conv>)>,
     ups: Vec<(Conv, ResBlock)>,
     unit: usize,
 }
@@ -23,12 +23,14 @@ pub fn channels(width: usize, levels: usize) -> Vec<usize> {
 
 impl UnetEncoder {
     /// An encoder of pictures of `pictures` channels with `levels` stages, the first at 1/`stride` of their size.
-    pub fn new(place: &Place, pictures: usize, width: usize, levels: usize, stride: usize) -> Self {
+    pub fn new(scope: &Scope, pictures: usize, width: usize, levels: usize, stride: usize) -> Self {
         let c = channels(width, levels);
-        let (downs, ups) = (place.at("downs"), place.at("ups"));
+        let (downs, ups) = (scope.at("downs"), scope.at("ups"));
         let down = |s: usize| {
             let at = downs.at(&s.to_string());
-            let next = c.get(s + 1).map(|&next| AnyConv::new(&at.at("1"), [c[s], next, 4], 2, 1));
+            let next = c.get(s + 1).map(|&next| {
+                Conv::with(&at.at("1"), ConvOptions { stride: 2, padding: 1, ..ConvOptions::same(c[s], next, 4) })
+            });
             (ResBlock::new(&at.at("0"), c[s], c[s], None), next)
         };
         let up = |s: usize| {
@@ -36,7 +38,10 @@ impl UnetEncoder {
             (Conv::new(&at.at("0"), c[s + 1], c[s], 3), ResBlock::new(&at.at("1"), 2 * c[s], c[s], None))
         };
         Self {
-            stem: AnyConv::new(&place.at("stem"), [pictures, width, stride + 2], stride, 1),
+            stem: Conv::with(
+                &scope.at("stem"),
+                ConvOptions { stride, padding: 1, ..ConvOptions::same(pictures, width, stride + 2) },
+            ),
             downs: (0..levels).map(down).collect(),
             ups: (0..levels - 1).map(up).collect(),
             unit: stride << (levels - 1),
@@ -64,7 +69,7 @@ impl UnetEncoder {
         let mut outputs = vec![x];
         for ((conv, block), skip) in self.ups.iter().zip(skips).rev() {
             let below = outputs[outputs.len() - 1].clone();
-            outputs.push(block.forward(concat(conv.forward(double(below)), skip), None));
+            outputs.push(block.forward(concat(conv.forward(upsample2x(below)), skip), None));
         }
         outputs.reverse();
         outputs
