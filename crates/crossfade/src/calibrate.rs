@@ -1,10 +1,11 @@
 //! Measuring how far each head can be trusted: the weight w(t) of the blend x̂_0 = w a + (1−w) b with the smallest error,
 //! where a = −H_1(phi) and b is the eps head's estimate (§10.3).
 use crate::config::RunConfig;
-use crate::data::{Dataset, LoaderConfig};
+use crate::data::Dataset;
 use crate::engine::{Device, Images, to_host};
 use crate::error::{Error, Result};
 use crate::latent::{Batches, Latent};
+use crate::loader::LoaderConfig;
 use crate::nn::Denoiser;
 use crate::sample::Predict;
 use crate::task::TaskConfig;

@@ -10,31 +10,11 @@ use crate::latent::{FIRST_STAGE, SCALE_FACTOR};
 use crate::nn::weights::apply;
 use crate::nn::{AutoencoderConfig, CondUNet, Denoiser};
 use crate::tensorfile::{HostTensor, TensorFile, TensorMap};
+pub use crate::torchfile::Weights;
 use crate::train::{Learner, RunDir};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// Which of a checkpoint's weights to use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Weights {
-    /// The moving average.
-    #[default]
-    Ema,
-    /// The weights under training.
-    Model,
-}
-
-impl Weights {
-    /// The prefix of their names.
-    pub fn prefix(self) -> &'static str {
-        match self {
-            Self::Ema => "ema.",
-            Self::Model => "model.",
-        }
-    }
-}
 
 /// An opened checkpoint.
 pub struct Checkpoint {

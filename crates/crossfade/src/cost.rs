@@ -7,12 +7,12 @@ use serde::Serialize;
 use crate::apply::{Model, Part};
 use crate::bench::peak_rss_mb;
 use crate::config::{RunConfig, SampleConfig};
+use crate::data::Planes;
 use crate::engine::{Device, to_host};
 use crate::error::{Error, Result};
 use crate::generate::{Maker, Start, sample_batch};
 use crate::nn::config::{BlockPlan, Resample};
 use crate::nn::{BackboneConfig, Decoders, Denoiser, NetworkPorts, UNetConfig};
-use crate::task::Planes;
 
 /// Multiplications with an addition of one evaluation for one image. Normalisations, activations, sums, resampling and
 /// softmax are not counted, as in PyTorch's `FlopCounterMode`, whose numbers are twice these.

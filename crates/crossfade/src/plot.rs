@@ -1,6 +1,7 @@
 //! Line charts as SVG and PNG, with an embedded font so that they look the same on every machine.
-use crate::data::{Image, write_atomic};
+use crate::data::Image;
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;

@@ -10,8 +10,8 @@ use flate2::Crc;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use serde_json::{Value, json};
 
-use crate::data::files::write_whole;
 use crate::error::{Error, Result};
+use crate::files::write_whole;
 
 /// A tensor on the host: name, shape, values in row-major order.
 pub type HostTensor = (String, Vec<usize>, Vec<f32>);

@@ -3,10 +3,11 @@
 use crossfade::checkpoint::{self, Checkpoint, Weights, autoencoder_metadata};
 use crossfade::config::{AutoencoderRun, LatentConfig, RunConfig, is_autoencoder};
 use crossfade::convert::convert;
-use crossfade::data::{Dataset, LoaderConfig};
+use crossfade::data::Dataset;
 use crossfade::engine::{Device, Tensor, from_host, to_host};
 use crossfade::generate::{Job, Shard, reproduce, run};
 use crossfade::latent::{AutoencoderCheckpoint, Batches, Latent, Originals, reconstruct};
+use crossfade::loader::LoaderConfig;
 use crossfade::loss::AutoencoderLoss;
 use crossfade::nn::weights::{collect, gradients};
 use crossfade::nn::{AutoencoderConfig, PatchGan, Statistics, UNetConfig};

@@ -1,8 +1,9 @@
 //! Conversion of checkpoints: files made by hand, hostile and damaged ones.
 #![allow(clippy::unwrap_used)]
 
-use crossfade::convert::{InferredUnet, Source, TensorF32, Weights, convert, infer_unet, map_names, read, read_pt};
+use crossfade::convert::{InferredUnet, convert, infer_unet, map_names};
 use crossfade::nn::{BackboneConfig, Decoders, NetworkPorts, PRESETS, UNetConfig, preset};
+use crossfade::torchfile::{Source, TensorF32, Weights, read, read_pt};
 use safetensors::SafeTensors;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -9,10 +9,8 @@ use std::io::{Cursor, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use crossfade::data::{
-    Batch, DataConfig, Dataset, Filter, Fit, Image, Loader, LoaderConfig, PassOrder, Split, check, loader, png_text,
-    resize,
-};
+use crossfade::data::{DataConfig, Dataset, Filter, Fit, Image, PassOrder, Split, check, loader, png_text, resize};
+use crossfade::loader::{Batch, Loader, LoaderConfig};
 use crossfade::{Error, Result};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};

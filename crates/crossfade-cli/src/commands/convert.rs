@@ -7,9 +7,10 @@ use clap::Args;
 use crossfade::Error;
 use crossfade::checkpoint::{autoencoder_metadata, metadata};
 use crossfade::config::{AutoencoderRun, RunConfig, is_autoencoder, read_text};
-use crossfade::convert::{InferredUnet, Source, convert_source, infer_unet, read};
+use crossfade::convert::{InferredUnet, convert_source, infer_unet};
 use crossfade::math::Attenuation;
 use crossfade::nn::BackboneConfig;
+use crossfade::torchfile::{Source, read};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 use crate::context::Context;
 use anyhow::{Result, bail};
 use clap::Args;
-use crossfade::data::write_atomic;
+use crossfade::files::write_atomic;
 use crossfade::generate::reproduce;
 use serde_json::json;
 use std::path::PathBuf;

@@ -297,5 +297,5 @@ fn write_masked(path: &Path, picture: &Picture, mask: &Mask) -> Result<()> {
             pixel.fill(0);
         }
     }
-    Ok(crossfade::data::write_atomic(path, &image.encode_png(&[])?)?)
+    Ok(crossfade::files::write_atomic(path, &image.encode_png(&[])?)?)
 }

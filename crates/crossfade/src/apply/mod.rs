@@ -6,11 +6,12 @@ mod noise;
 
 pub use noise::field;
 
+use crate::data::Planes;
 use crate::data::picture::{Format, Picture, write_rows};
 use crate::data::{Filter, Image, PassOrder, resize};
 use crate::error::{Error, Result};
 use crate::task::masks::Mask;
-use crate::task::{Fitting, Planes, TaskConfig};
+use crate::task::{Fitting, TaskConfig};
 use crate::tile::{Plan, Window, run};
 use finish::Finish;
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! Timing the network, in the terms of the PyTorch peer: one evaluation, one training step, one sampling run.
 use super::{median_and_best, peak_rss_mb};
 use crate::config::RunConfig;
-use crate::data::Batch;
 use crate::engine::{Device, Tensor};
 use crate::error::Result;
 use crate::generate::{Start, sample_batch};
+use crate::loader::Batch;
 use crate::nn::{BackboneConfig, Denoiser, DropoutKey, NetworkPorts, UNetConfig};
 use crate::rng::{Purpose, Stream};
 use crate::sample::Sampler;

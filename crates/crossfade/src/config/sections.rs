@@ -1,6 +1,6 @@
 //! The sections that no other module owns.
-use crate::data::loader::LoaderConfig;
 use crate::error::Result;
+use crate::loader::LoaderConfig;
 use crate::sample::gaussian::Churn;
 use crate::sample::{Law, Sampler};
 use crossfade_math::{Blend, EmaSchedule, Grid, LrSchedule};

@@ -1,7 +1,7 @@
 //! What a state dict tells about its network when the user does not say (Appendix B, §4.2).
-use super::source::Source;
 use crate::error::{Error, Result};
 use crate::nn::{BackboneConfig, Decoders, UNetConfig};
+use crate::torchfile::Source;
 use serde::Serialize;
 
 /// Largest resolution and deepest pyramid believed.

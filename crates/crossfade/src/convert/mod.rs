@@ -1,18 +1,13 @@
-//! Reference checkpoints as safetensors files, read without executing anything (§2.7, 4.7, Appendix B).
-mod container;
-mod element;
+//! Checkpoints of the reference implementation as safetensors files of ours (§2.7, 4.7, Appendix B).
 mod infer;
 mod names;
-mod pickle;
-mod source;
 
-pub use crate::checkpoint::Weights;
 pub use infer::{InferredUnet, infer_unet};
 pub use names::{Mapping, WrongShape, map_names};
-pub use source::{Source, TensorF32, read, read_pt, read_safetensors};
 
 use crate::error::{Error, Result};
 use crate::tensorfile::{TensorView, write_tensors};
+use crate::torchfile::{Source, TensorF32, Weights, read};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;

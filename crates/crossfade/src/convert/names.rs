@@ -1,5 +1,5 @@
 //! From the names of a reference state dict to those of our networks (§4.7, Appendix B).
-use super::source::Source;
+use crate::torchfile::Source;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -129,7 +129,7 @@ fn reason(from: &str, inner: &str, dtype: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::convert::{TensorF32, Weights};
+    use crate::torchfile::{TensorF32, Weights};
 
     fn source(names: &[(&str, &[usize], &'static str)]) -> Source {
         let tensor = |shape: &[usize], dtype| TensorF32 {

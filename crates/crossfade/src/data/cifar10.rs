@@ -2,9 +2,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::files::read_limited;
 use super::{Dataset, Image, Split, pickle};
 use crate::error::{Error, Result};
+use crate::files::read_limited;
 
 const SIDE: usize = 32;
 /// An image: the red plane, the green one, the blue one.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use super::files::read_limited;
 use crate::error::{Error, Result};
+use crate::files::read_limited;
 
 /// Endings of the image files that are read, in whatever case.
 pub const IMAGE_ENDINGS: &[&str] = &["png", "jpg", "jpeg", "webp"];

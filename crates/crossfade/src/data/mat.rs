@@ -5,8 +5,8 @@ use std::path::Path;
 
 use flate2::read::ZlibDecoder;
 
-use super::files::read_limited;
 use crate::error::{Error, Result};
+use crate::files::read_limited;
 
 /// Most bytes of a file, and of everything in it once it is decompressed.
 const MAX_BYTES: usize = 64 << 20;

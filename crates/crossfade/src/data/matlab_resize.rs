@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use super::Image;
-use super::files::write_atomic;
 use super::image::MAX_PIXELS;
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 
 /// By how much an image grows or shrinks: a ratio of whole numbers, so that 1/3 is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Image sets behind one trait, and the registry.
 //!
 //! A source (one file each: [`cifar10`], [`idx`], [`folder`], [`zip`], [`procedural`], [`paired`]) gives its images as they are
-//! stored; [`DataConfig::open`] wraps it so that they come out square, at one resolution and channel count. The
-//! [`loader`] turns a set into batches. Nothing here knows the tensor engine.
+//! stored; [`DataConfig::open`] wraps it so that they come out square, at one resolution and channel count. Nothing here knows
+//! tasks, batches or the tensor engine.
 use std::borrow::Cow;
 use std::path::PathBuf;
 
@@ -10,33 +10,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-mod cache;
 pub mod check;
 pub mod cifar10;
-pub mod files;
 pub mod folder;
 pub mod idx;
 pub mod image;
-pub mod loader;
 pub mod mat;
 pub mod matlab_resize;
 pub mod paired;
 mod pickle;
 pub mod picture;
 pub mod plane;
+pub(crate) mod planes;
 pub mod procedural;
 pub mod resize;
 pub mod sheet;
 pub mod zip;
 
 pub use check::{CheckReport, check};
-pub(crate) use files::csv_field;
-pub use files::write_atomic;
 pub use image::{IMAGE_ENDINGS, Image, png_text};
-pub use loader::{Batch, Block, Loader, LoaderConfig};
 use paired::Paired;
 pub use picture::Picture;
 pub use plane::Plane;
+pub use planes::Planes;
 pub use resize::{Filter, PassOrder, resize};
 pub use sheet::contact_sheet;
 

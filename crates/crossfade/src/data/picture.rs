@@ -5,11 +5,10 @@ use std::path::Path;
 
 use image::DynamicImage;
 
-use super::files::{read_limited, write_whole};
 use super::image::{MAX_FILE, decode_upright, mirrored};
-use super::{Filter, Image, PassOrder, resize};
+use super::{Filter, Image, PassOrder, Planes, resize};
 use crate::error::Result;
-use crate::task::Planes;
+use crate::files::{read_limited, write_whole};
 
 /// A picture in 16 bits, rows from the top, channels interleaved.
 #[derive(Clone, Debug, PartialEq, Eq)]

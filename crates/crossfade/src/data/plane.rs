@@ -4,9 +4,9 @@ use std::path::Path;
 use image::DynamicImage;
 
 use super::Image;
-use super::files::read_limited;
 use super::image::{MAX_FILE, decode_upright, mirrored};
 use crate::error::Result;
+use crate::files::read_limited;
 
 /// A map, rows from the top; 8-bit files are spread over the whole range (255 becomes 65535).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 use super::{DIVERGED, Recipe, Start, decoded, sample_batch};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::SampleConfig;
-use crate::data::{Image, contact_sheet, write_atomic};
+use crate::data::{Image, contact_sheet};
 use crate::engine::{Device, to_host};
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 use crate::latent::Latent;
 use std::path::PathBuf;
 use std::time::Instant;

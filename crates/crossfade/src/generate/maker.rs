@@ -3,13 +3,13 @@ use super::{DIVERGED, solve};
 use crate::apply::{Model, Part, field};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::{RunConfig, SampleConfig};
+use crate::data::Planes;
 use crate::engine::{Device, Images, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::nn::{BackboneConfig, CondUNet, Denoiser};
 use crate::rng::Purpose;
 use crate::sample::{Hooks, Law};
-use crate::task::Planes;
 
 /// A trained network with all that it needs to make outputs.
 pub struct Maker {

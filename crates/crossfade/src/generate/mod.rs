@@ -12,13 +12,13 @@ pub use solve::solve;
 
 use crate::config::SampleConfig;
 use crate::data::Image;
+use crate::data::Planes;
 use crate::engine::{Device, Images, Tensor, from_vec, to_host};
 use crate::error::Result;
 use crate::latent::Latent;
 use crate::nn::Denoiser;
 use crate::rng::{Purpose, Stream};
 use crate::sample::{Hooks, Sampled, State};
-use crate::task::Planes;
 
 /// Images at a time unless a user says otherwise.
 pub const BATCH: usize = 64;

@@ -2,11 +2,11 @@
 use super::{Start, decoded, sample_batch};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::{RunConfig, SampleConfig};
-use crate::data::files::read_limited;
 use crate::data::image::MAX_FILE;
 use crate::data::{Image, png_text};
 use crate::engine::Device;
 use crate::error::{Error, Result};
+use crate::files::read_limited;
 use crate::latent::Latent;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The laboratory's results: a table for people, JSON for programs, a chart.
 use super::LabConfig;
 use super::measure::slopes;
-use crate::data::write_atomic;
 use crate::error::Result;
+use crate::files::write_atomic;
 use crate::plot::{Chart, Series};
 use crate::sample::Sampler;
 use crossfade_math::{Attenuation, NoiseScale};

@@ -1,6 +1,6 @@
 //! Encoded images on disk: the moments of every image and of its mirror image, from which each epoch draws anew.
 use super::Latent;
-use crate::data::loader::append_planes;
+use crate::data::planes::append_planes;
 use crate::data::{Dataset, Image};
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};

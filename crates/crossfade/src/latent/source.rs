@@ -1,9 +1,10 @@
 //! What a run trains on: batches of pixels, or of latents in their place.
 use super::{Latent, LatentCache};
-use crate::data::loader::{Loader, LoaderConfig, Order, flipped};
-use crate::data::{Batch, Dataset};
+use crate::data::Dataset;
 use crate::engine::{Tensor, from_vec, to_host};
 use crate::error::Result;
+use crate::loader::Batch;
+use crate::loader::{Loader, LoaderConfig, Order, flipped};
 use crate::task::TaskConfig;
 use std::path::Path;
 use std::sync::Arc;

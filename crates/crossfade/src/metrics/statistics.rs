@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Report;
-use crate::data::files::read_limited;
 use crate::error::{Error, Result};
+use crate::files::read_limited;
 use crate::rng::{Purpose, Stream};
 
 /// Largest report that is read.

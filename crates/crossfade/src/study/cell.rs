@@ -2,10 +2,10 @@
 use super::plan::{Plan, Row};
 use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, SampleConfig, Study};
-use crate::data::files::read_limited;
-use crate::data::write_atomic;
 use crate::digest::{sha256, sha256_file};
 use crate::error::{Error, Result};
+use crate::files::read_limited;
+use crate::files::write_atomic;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

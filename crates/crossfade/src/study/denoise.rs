@@ -2,12 +2,12 @@
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::RunConfig;
 use crate::data::Dataset;
+use crate::data::Planes;
 use crate::engine::{Device, Images, from_host, to_host};
 use crate::error::{Error, Result};
 use crate::generate::estimate_at;
 use crate::nn::Denoiser;
 use crate::rng::{Purpose, Stream};
-use crate::task::Planes;
 use crate::train;
 use crossfade_math::Field;
 use crossfade_math::path::{Path, GaussianFn};

@@ -4,8 +4,9 @@ use super::plan::rows;
 use super::run::{Event, Work};
 use super::subject::{Curve, Subject, Told, psnr};
 use crate::checkpoint::Checkpoint;
-use crate::data::{Filter, Image, PassOrder, contact_sheet, resize, write_atomic};
+use crate::data::{Filter, Image, PassOrder, contact_sheet, resize};
 use crate::error::Result;
+use crate::files::write_atomic;
 use std::time::Instant;
 
 /// Images on the sheet of a cell.

@@ -1,10 +1,11 @@
 //! Directories of shards made one.
 use super::cell::{CellResult, Identity, Record, StudyDir, read, readable, write};
 use super::results::{Results, collate};
-use crate::data::files::read_limited;
+use crate::data::Image;
 use crate::data::image::MAX_FILE;
-use crate::data::{Image, write_atomic};
 use crate::error::{Error, Result};
+use crate::files::read_limited;
+use crate::files::write_atomic;
 use std::path::{Path, PathBuf};
 
 /// Brings the results of `shards` together in `out` and writes table, charts and report. What was made by two shards must

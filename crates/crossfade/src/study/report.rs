@@ -5,10 +5,11 @@ use super::page::{Page, Td};
 use super::results::Results;
 use super::table::number;
 use crate::config::Metric;
-use crate::data::files::read_limited;
+use crate::data::Image;
 use crate::data::image::MAX_FILE;
-use crate::data::{Image, write_atomic};
 use crate::error::{Error, Result};
+use crate::files::read_limited;
+use crate::files::write_atomic;
 use crate::metrics::features::FEW;
 
 impl Results {

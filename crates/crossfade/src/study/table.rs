@@ -1,7 +1,7 @@
 //! Results as text: Markdown and CSV.
 use super::results::{Entry, Results};
 use crate::config::Metric;
-use crate::data::csv_field;
+use crate::files::csv_field;
 use std::fmt::Write;
 
 /// A value with as many digits as it deserves.

@@ -1,7 +1,7 @@
 //! Depth (§6.7): 16-bit maps in millimetres, up to 10 metres.
 use super::crop::{Rect, uniform};
-use super::{Draw, Pair, Planes, Task, needed, side_problems};
-use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use super::{Draw, Pair, Task, needed, side_problems};
+use crate::data::{Filter, Image, PassOrder, Plane, Planes, resize};
 use crate::error::Result;
 use crate::rng::Purpose;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Edges (§6.6): the mean of several annotators, where agreement counts as an edge.
 use super::crop::{resized, uniform};
-use super::{Draw, Pair, Planes, Task, needed, side_problems};
-use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use super::{Draw, Pair, Task, needed, side_problems};
+use crate::data::{Filter, Image, PassOrder, Plane, Planes, resize};
 use crate::error::Result;
 use crate::rng::Purpose;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Images out of nothing: the set's own images, no condition.
-use super::{Draw, Pair, Planes, Task};
-use crate::data::{Image, Plane};
+use super::{Draw, Pair, Task};
+use crate::data::{Image, Plane, Planes};
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 

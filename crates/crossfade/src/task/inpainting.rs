@@ -1,7 +1,7 @@
 //! Inpainting (§6.3): the middle square of an image, with a hole where the condition says nothing.
 use super::masks::{Mask, random};
-use super::{Draw, Pair, Planes, Task, side_problems};
-use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use super::{Draw, Pair, Task, side_problems};
+use crate::data::{Filter, Image, PassOrder, Plane, Planes, resize};
 use crate::error::{Error, Result};
 use crate::rng::Purpose;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Sketch to photograph (§6.8): the photograph is the target, the sketch the condition.
-use super::{Draw, Fitting, Pair, Planes, Task, needed, side_problems, squeezed};
-use crate::data::{Image, Plane};
+use super::{Draw, Fitting, Pair, Task, needed, side_problems, squeezed};
+use crate::data::{Image, Plane, Planes};
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 

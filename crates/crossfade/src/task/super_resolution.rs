@@ -1,6 +1,6 @@
 //! Super-resolution (§6.4): a random cut of a large image, and the same made small by Pillow's bicubic filter.
-use super::{Draw, Pair, Planes, Task, crop, side_problems};
-use crate::data::{Filter, Image, PassOrder, Plane, resize};
+use super::{Draw, Pair, Task, crop, side_problems};
+use crate::data::{Filter, Image, PassOrder, Plane, Planes, resize};
 use crate::error::Result;
 use crate::rng::Purpose;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! From loaded pixels to a noised batch: every draw is a pure function of (seed, sample counter, purpose).
 use crate::augment::{Draws, LABELS, Margin, augment};
 use crate::config::RunConfig;
-use crate::data::loader::Batch;
 use crate::engine::{Device, Images, Tensor, from_vec};
+use crate::loader::Batch;
 use crate::loss::Noised;
 use crate::rng::{Purpose, Stream};
 use rayon::prelude::*;

@@ -22,7 +22,7 @@ impl Log {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(e) => return Err(Error::io(path)(e)),
         };
-        crate::data::write_atomic(path, kept.as_bytes())?;
+        crate::files::write_atomic(path, kept.as_bytes())?;
         let file = OpenOptions::new().append(true).open(path).map_err(Error::io(path))?;
         Ok(Self { path: path.to_path_buf(), file })
     }

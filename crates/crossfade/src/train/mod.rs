@@ -17,11 +17,12 @@ pub use state::TrainState;
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
-use crate::data::loader::Loader;
-use crate::data::{Dataset, Image, write_atomic};
+use crate::data::{Dataset, Image};
 use crate::engine::{Device, from_vec, recording};
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 use crate::latent::{Batches, Latent, image_size};
+use crate::loader::Loader;
 use crate::nn::{BackboneConfig, CondUNet, Decoders, DropoutKey, Statistics, UNet};
 use burn::optim::GradientsParams;
 use crossfade_math::{Precond, Weighting};

@@ -1,14 +1,15 @@
 //! What a run shows of itself: pictures made with the averaged weights.
 use crate::apply::{Model, Part};
 use crate::config::RunConfig;
-use crate::data::loader::index;
+use crate::data::Planes;
 use crate::data::{Dataset, Filter, Image, PassOrder, contact_sheet, resize};
 use crate::engine::Device;
 use crate::error::Result;
 use crate::generate::{Maker, Start, decoded, sample_batch};
 use crate::latent::Latent;
+use crate::loader::index;
 use crate::nn::{CondUNet, Denoiser, UNet};
-use crate::task::{Draw, Planes};
+use crate::task::Draw;
 
 /// Pictures on a sheet.
 const COUNT: u64 = 16;

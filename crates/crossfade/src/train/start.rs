@@ -1,8 +1,8 @@
 //! How a run begins: in a new directory, or where it stopped.
 use super::RunDir;
 use crate::checkpoint;
-use crate::data::write_atomic;
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 use std::path::Path;
 
 /// A fresh state, or that of the newest checkpoint that can be read; also what had to be passed over.

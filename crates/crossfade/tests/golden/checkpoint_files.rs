@@ -1,8 +1,9 @@
 //! Files of the reference's trainer: exact values, the network they hold, hostile and damaged files.
-use crossfade::convert::{Source, Weights, convert, infer_unet, read, read_pt};
+use crossfade::convert::{convert, infer_unet};
 use crossfade::engine::{Device, from_host, to_host};
 use crossfade::nn::{BackboneConfig, NetworkPorts, UNetConfig};
 use crossfade::tensorfile::TensorFile;
+use crossfade::torchfile::{Source, Weights, read, read_pt};
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;

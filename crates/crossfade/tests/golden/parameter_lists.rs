@@ -1,11 +1,12 @@
 //! Names, shapes, order and number of the parameters of full-size networks.
-use crossfade::convert::{InferredUnet, Source, TensorF32, Weights, infer_unet};
+use crossfade::convert::{InferredUnet, infer_unet};
 use crossfade::engine::Device;
 use crossfade::nn::condition::condition_preset;
 use crossfade::nn::named::{is_buffer, shapes};
 use crossfade::nn::{
     AutoencoderConfig, BackboneConfig, CondUNetConfig, Decoders, NetworkPorts, PatchGan, UNetConfig, preset,
 };
+use crossfade::torchfile::{Source, TensorF32, Weights};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::Path;

@@ -1,9 +1,11 @@
 //! Pairs from images and maps, and the layouts they lie in.
 use super::{draw, drawn_set, picture, save, shared};
-use crossfade::data::{DataConfig, Dataset, Filter, Image, Loader, LoaderConfig, PassOrder, Plane, Split, resize};
+use crossfade::data::Planes;
+use crossfade::data::{DataConfig, Dataset, Filter, Image, PassOrder, Plane, Split, resize};
+use crossfade::loader::{Loader, LoaderConfig};
 use crossfade::rng::{Purpose, Stream};
 use crossfade::task::masks::{HoleBox, Mask, random};
-use crossfade::task::{Cropping, Depth, Edges, Inpainting, LowAs, Planes, Saliency, SuperResolution, Task, TaskConfig};
+use crossfade::task::{Cropping, Depth, Edges, Inpainting, LowAs, Saliency, SuperResolution, Task, TaskConfig};
 use std::sync::Arc;
 
 #[test]

@@ -2,6 +2,7 @@
 use super::{apply, picture, to_picture};
 use crossfade::apply::{Application, Model, Options, Part};
 use crossfade::config::RunConfig;
+use crossfade::data::Planes;
 use crossfade::data::picture::{Format, write_rows};
 use crossfade::data::{Filter, PassOrder, Picture, resize};
 use crossfade::engine::Device;
@@ -9,7 +10,7 @@ use crossfade::generate::Maker;
 use crossfade::nn::condition::EncoderConfig;
 use crossfade::nn::{CondUNetConfig, NetworkPorts};
 use crossfade::task::masks::{HoleBox, Mask};
-use crossfade::task::{Edges, Inpainting, LowAs, Planes, Saliency, SuperResolution, Task, TaskConfig};
+use crossfade::task::{Edges, Inpainting, LowAs, Saliency, SuperResolution, Task, TaskConfig};
 use image::ExtendedColorType;
 use image::codecs::jpeg::JpegEncoder;
 

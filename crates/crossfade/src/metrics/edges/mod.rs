@@ -14,8 +14,9 @@ use std::path::Path;
 
 use super::Report;
 use super::maps::{Pair, check_thresholds, each, levels, pairs};
-use crate::data::{IMAGE_ENDINGS, csv_field, write_atomic};
+use crate::data::IMAGE_ENDINGS;
 use crate::error::{Error, Result};
+use crate::files::{csv_field, write_atomic};
 use counts::{Counts, count};
 use ground_truth::{Detection, load_detection, load_truth};
 use summary::{Summary, summarise};

@@ -4,8 +4,9 @@ use std::path::Path;
 use plotters::prelude::*;
 
 use super::summary::Summary;
-use crate::data::{Image, write_atomic};
+use crate::data::Image;
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 
 const SIZE: (u32, u32) = (720, 720);
 /// Recall and precision of people on the BSDS500 (F = 0.80), each annotator against the others.

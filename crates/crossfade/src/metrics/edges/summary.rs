@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::counts::Counts;
 use super::f_measure;
-use crate::data::write_atomic;
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 
 /// A place on a precision-recall curve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

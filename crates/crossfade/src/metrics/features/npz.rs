@@ -1,6 +1,6 @@
 //! NumPy's `.npz`: a zip of `.npy` arrays, read with limits.
-use crate::data::files::write_whole;
 use crate::error::{Error, Result};
+use crate::files::write_whole;
 use npyz::{DType, NpyFile, Order};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, Write};

@@ -1,7 +1,7 @@
 //! Weights that metrics need, by name: where they come from, what their bytes hash to, where they are kept.
-use crate::data::write_atomic;
 use crate::digest::sha256;
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 use std::path::PathBuf;
 
 /// A file of weights.

@@ -5,9 +5,9 @@ use npyz::{NpyFile, Order};
 
 use super::protocol::{Channel, Protocol};
 use crate::data::Image;
-use crate::data::files::read_limited;
 use crate::data::image::{MAX_FILE, MAX_PIXELS};
 use crate::error::{Error, Result};
+use crate::files::read_limited;
 
 /// A picture with values from 0 to 255, rows from the top, channels interleaved.
 #[derive(Clone, Debug, PartialEq)]

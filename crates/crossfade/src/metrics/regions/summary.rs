@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::super::edges::summary::line;
 use super::scores::{ImageScores, Scores};
-use crate::data::write_atomic;
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 
 /// A value and the threshold that leads to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

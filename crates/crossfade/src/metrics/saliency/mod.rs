@@ -12,8 +12,9 @@ use serde::Serialize;
 
 use super::Report;
 use super::maps::{Map, Mask, Pair, each, pairs};
-use crate::data::{Filter, IMAGE_ENDINGS, Image, PassOrder, csv_field, resize, write_atomic};
+use crate::data::{Filter, IMAGE_ENDINGS, Image, PassOrder, resize};
 use crate::error::{Error, Result};
+use crate::files::{csv_field, write_atomic};
 use crate::plot::{Chart, Series};
 use curves::{LEVELS, adaptive, mean_and_max, overlaps};
 

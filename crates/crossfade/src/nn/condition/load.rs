@@ -5,13 +5,12 @@ use burn::tensor::Device;
 
 use super::cond_unet::CondUNet;
 use super::config::CondUNetConfig;
-use crate::checkpoint::Weights;
-use crate::convert::{TensorF32, read};
 use crate::error::{Error, Result};
 use crate::nn::backbone::{BackboneConfig, NetworkPorts};
 use crate::nn::named::shapes;
 use crate::nn::weights::apply;
 use crate::tensorfile::TensorMap;
+use crate::torchfile::{TensorF32, Weights, read};
 
 /// The name that torchvision has for a part of the encoder.
 ///

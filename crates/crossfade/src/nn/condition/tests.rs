@@ -288,7 +288,7 @@ fn reference_weights_load_by_name() {
     let path = dir.path().join("net.safetensors");
     let load = |tensors: &[HostTensor], config: &CondUNetConfig| {
         save_tensors(&path, tensors, &BTreeMap::new()).unwrap();
-        config.load(NetworkPorts::default(), &path, crate::checkpoint::Weights::Model, &Device::flex())
+        config.load(NetworkPorts::default(), &path, crate::torchfile::Weights::Model, &Device::flex())
     };
     assert_eq!(collect(&load(&tensors, &config).unwrap()), collect(&net));
     let one = CondUNetConfig { decoders: Decoders::One, ..config.clone() };

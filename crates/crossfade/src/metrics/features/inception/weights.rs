@@ -1,7 +1,6 @@
 //! Weights by name, batch norms folded into the convolutions before them.
-use crate::checkpoint::Weights;
-use crate::convert::{TensorF32, read};
 use crate::error::{Error, Result};
+use crate::torchfile::{TensorF32, Weights, read};
 use crossfade_kernels::channels_last::{Conv, Window};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

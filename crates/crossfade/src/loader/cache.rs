@@ -2,7 +2,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::{Dataset, Image, Plane};
+use crate::data::{Dataset, Image, Plane};
 use crate::error::Result;
 
 /// Most bytes of decoded images kept in memory.

@@ -1,6 +1,5 @@
 //! Images as the network sees them: planes of numbers in [−1, 1].
-use crate::data::loader::append_planes;
-use crate::data::{Image, Plane};
+use super::{Image, Plane};
 
 /// Channels, rows, columns in [−1, 1].
 #[derive(Clone, Debug, PartialEq)]
@@ -45,5 +44,20 @@ impl Planes {
         let byte = |v: f32| ((v + 1.0) * 127.5).round().clamp(0.0, 255.0) as u8;
         let pixels = (0..h * w).flat_map(|i| (0..c).map(move |k| byte(self.values[k * h * w + i]))).collect();
         Image::new(w, h, c, pixels)
+    }
+}
+
+/// Appends an image as CHW in [-1, 1], mirrored if asked.
+pub(crate) fn append_planes(image: &Image, flip: bool, out: &mut Vec<f32>) {
+    let value = |v: u8| f32::from(v) / 127.5 - 1.0;
+    for channel in 0..image.channels {
+        for row in image.pixels.chunks_exact(image.width * image.channels) {
+            let line = row[channel..].iter().step_by(image.channels).map(|&v| value(v));
+            let start = out.len();
+            out.extend(line);
+            if flip {
+                out[start..].reverse();
+            }
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! The weights of a checkpoint as named f32 tensors, with limits on what a file may claim.
 use super::container::{Container, inspect};
-use super::element;
-use crate::checkpoint::Weights;
+use super::{Weights, element};
 use crate::error::{Error, Result};
 use crate::tensorfile::TensorFile;
 use pytorch_reader::{PickleValue, PytorchReader, Tensor};

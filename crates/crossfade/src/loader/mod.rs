@@ -2,15 +2,17 @@
 //!
 //! What the sample at a counter is (which image, flipped or not) is a function of (seed, counter) alone, so the stream
 //! does not depend on threads or batch size, and a run resumes by its counter.
+mod cache;
+
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use super::cache::Cache;
-use super::{Dataset, Image};
+use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, Stream};
 use crate::task::{Draw, TaskConfig};
+use cache::Cache;
 
 /// Finished batches each thread may be ahead.
 const AHEAD: usize = 2;
@@ -222,20 +224,5 @@ impl Gathered {
     fn block(self, samples: usize) -> Option<Block> {
         let [channels, height, width] = self.shape?;
         Some(Block { shape: [samples, channels, height, width], values: self.values })
-    }
-}
-
-/// Appends an image as CHW in [-1, 1], mirrored if asked.
-pub(crate) fn append_planes(image: &Image, flip: bool, out: &mut Vec<f32>) {
-    let value = |v: u8| f32::from(v) / 127.5 - 1.0;
-    for channel in 0..image.channels {
-        for row in image.pixels.chunks_exact(image.width * image.channels) {
-            let line = row[channel..].iter().step_by(image.channels).map(|&v| value(v));
-            let start = out.len();
-            out.extend(line);
-            if flip {
-                out[start..].reverse();
-            }
-        }
     }
 }
