@@ -230,8 +230,8 @@ fn a_task_trains_and_works_on_files_and_folders() {
         assert_eq!(output.status.code(), Some(code), "{message}");
         assert!(message.contains(why), "{message}");
     };
-    refused(&mut apply("sr", "in", "in", &[]), 1, "would be written over");
-    refused(&mut apply("sr", "in/b.png", "in/../in/b.png", &[]), 1, "would be written over");
+    refused(&mut apply("sr", "in", "in", &[]), 1, "would be overwritten");
+    refused(&mut apply("sr", "in/b.png", "in/../in/b.png", &[]), 1, "would be overwritten");
     std::fs::create_dir_all(at("two")).unwrap();
     for name in ["two/a.png", "two/a.webp"] {
         std::fs::copy(at("in/b.png"), at(name)).unwrap();
@@ -329,9 +329,9 @@ fn options_that_mean_nothing_are_refused() {
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && message.contains(what), "{arguments:?}: {message}");
     };
-    refused(&["--eta", "0.5"], "--eta is for the sampler ddim");
-    refused(&["--churn", "30"], "--churn is for the sampler heun-churn");
+    refused(&["--eta", "0.5"], "--eta needs the sampler ddim");
+    refused(&["--churn", "30"], "--churn needs the sampler heun-churn");
     refused(&["--steps", "3", "--grid", "explicit:1,0.5"], "explicit times");
-    refused(&["--rho", "7"], "--rho is for the grids karras and power");
+    refused(&["--rho", "7"], "--rho needs the grid karras or power");
     assert!(!dir.path().join("out").exists());
 }
