@@ -1,4 +1,4 @@
-//! The command as a user meets it: help, exit codes, messages, files.
+//! The command line as users see it: help, exit codes, messages, files.
 #![allow(clippy::unwrap_used)]
 #[path = "../../crossfade/tests/common/shared.rs"]
 mod shared;
@@ -12,7 +12,7 @@ fn crossfade(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_crossfade")).args(args).output().unwrap()
 }
 
-/// Runs and asserts the exit code; gives standard output and standard error.
+/// Runs the program, asserts the exit code and returns standard output and standard error.
 #[track_caller]
 fn run(args: &[&str], code: i32) -> (String, String) {
     let output = crossfade(args);
@@ -207,7 +207,7 @@ fn a_reference_checkpoint_is_converted() {
     }
     let (out, _) = run(&["convert", from, to], 0);
     assert!(out.contains("EMA weights") && out.contains("0 missed"), "{out}");
-    // The file tells its network.
+    // The converted file contains the configuration of its network.
     let bytes = std::fs::read(to).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
@@ -215,7 +215,7 @@ fn a_reference_checkpoint_is_converted() {
     assert!(metadata["crc32"].is_string() && metadata["step"].is_string());
     let stored = write(dir.path(), "stored.toml", header["__metadata__"]["config"].as_str().unwrap());
     run(&["config", "check", &stored], 0);
-    // Another network: every parameter that does not fit is named, and nothing is written.
+    // With another network, every parameter that does not match is named, and nothing is written.
     let other = dir.path().join("other.safetensors");
     let (_, err) = run(&["convert", from, other.to_str().unwrap(), "--network", "tiny"], 2);
     assert!(err.contains("missing: ") && !other.exists(), "{err}");
@@ -232,7 +232,7 @@ fn shells_get_completions() {
     }
 }
 
-/// Numbers in, a report with its protocol out; what cannot be measured is an error that names it, and no number.
+/// Reports contain their protocol; what cannot be measured is an error that names it, and no number is printed.
 #[test]
 fn evaluation_prints_protocols_or_errors() {
     let report = json(&["--json", "eval", "ttest", "10.71", "10.78", "10.74", "--", "12.63", "12.55", "12.70"]);
@@ -244,9 +244,9 @@ fn evaluation_prints_protocols_or_errors() {
     for verb in ["psnr", "ssim", "saliency", "edges", "regions"] {
         let failed = |a: &str, b: &str| {
             let done = crossfade(&["eval", verb, a, b]);
-            let said = String::from_utf8_lossy(&done.stderr).into_owned();
-            assert!(!done.status.success() && done.stdout.is_empty(), "{verb}: {said}");
-            assert!(said.contains("empty") || said.contains("absent"), "{verb} names the folder: {said}");
+            let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(!done.status.success() && done.stdout.is_empty(), "{verb}: {stderr}");
+            assert!(stderr.contains("empty") || stderr.contains("absent"), "{verb} names the folder: {stderr}");
         };
         failed(empty, empty);
         failed(absent, empty);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Run a study: compare models, samplers and step counts over several seeds
 ///
-/// A study is one TOML file that lists models, samplers, steps, seeds and a metric; docs/STUDIES.md describes its keys.
+/// A study is one TOML file that lists models, samplers, steps, seeds and a metric; studies/README.md describes its keys.
 /// Models that are missing are trained into DIR/models, every combination is measured, and the results are written as
 /// table.md, results.csv, results.json, charts and report.html, one page without external files.
 #[derive(Debug, Args)]
