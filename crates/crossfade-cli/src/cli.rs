@@ -12,7 +12,8 @@ use std::path::PathBuf;
   0    success
   1    failure
   2    invalid request: an unknown option or name, or a configuration that cannot work
-  130  interrupted: `sweep` and `compare`, which continue with the same command, or any verb after a second Ctrl-C")]
+  130  interrupted: `sweep` and `compare`, which the same command continues, or any verb that was
+       interrupted twice")]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,

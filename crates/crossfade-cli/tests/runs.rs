@@ -237,7 +237,7 @@ fn a_task_trains_and_works_on_files_and_folders() {
         std::fs::copy(at("in/b.png"), at(name)).unwrap();
     }
     refused(&mut apply("sr", "two", "out", &[]), 1, "would be written twice");
-    refused(&mut apply("sr", "in", "out", &["--window", "8", "--stride", "20"]), 2, "leave gaps");
+    refused(&mut apply("sr", "in", "out", &["--tile", "8", "--stride", "20"]), 2, "leave gaps");
     let stdout = succeed(crossfade().arg("cost").arg(at("run")).args(["--batch", "2", "--repeat", "1", "--json"]));
     let cost: Value = serde_json::from_str(&stdout).unwrap();
     assert!(cost["parameters"].as_u64() > Some(1000) && cost["macs"].is_null(), "{stdout}");

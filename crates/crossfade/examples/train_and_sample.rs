@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout)]
 use crossfade::checkpoint::{Checkpoint, Weights};
 use crossfade::config::{RunConfig, SampleConfig};
-use crossfade::data::{contact_sheet, write_atomic};
+use crossfade::data::contact_sheet;
 use crossfade::engine::device;
 use crossfade::generate::{Start, sample_batch, to_images};
 use crossfade::sample::Sampler;
@@ -34,7 +34,7 @@ steps = 400
 batch = 16
 "#;
 
-fn main() -> crossfade::Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = RunConfig::parse(CONFIG, "the example's configuration")?;
     let device = device("cpu")?;
 
@@ -61,7 +61,7 @@ fn main() -> crossfade::Result<()> {
         images.extend(to_images(sampled.x0.0));
     }
     let sheet = contact_sheet(&images, 8, 2, 4);
-    write_atomic("crossfade-example/samples.png", &sheet.encode_png(&[])?)?;
+    std::fs::write("crossfade-example/samples.png", sheet.encode_png(&[])?)?;
     println!("wrote crossfade-example/samples.png");
     Ok(())
 }

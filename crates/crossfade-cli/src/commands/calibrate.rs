@@ -16,8 +16,9 @@ use std::sync::Arc;
 #[command(after_help = "Example:
   crossfade calibrate runs/tiny --images 512
 
-Prints a table of the weight w(t) with the smallest error of x0 = w * (phi head) + (1 - w) * (eps head), in bins of
-equal width in sqrt(t), as a line for the [sample] section of a configuration (docs/METHOD.md, section 10.3).")]
+Prints a table of the weight w(t) with the smallest error of x0 = w * (phi head) + (1 - w) *
+(eps head), in bins of equal width in sqrt(t), as a line for the [sample] section of a
+configuration (docs/METHOD.md, section 10.3).")]
 pub struct CalibrateArgs {
     /// Run directory or one of its checkpoints
     #[arg(value_name = "CHECKPOINT")]

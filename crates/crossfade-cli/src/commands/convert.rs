@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
   crossfade convert model-80.pt model.safetensors --network configs/cifar10-const2.toml
   crossfade convert model-60.pt ae.safetensors --network configs/ae-celeba-f4.toml   an autoencoder
 
-The weights do not contain the noise schedule, dropout or the scaling of skip connections. Without a configuration the
-defaults are used, with sigma = sqrt(t).")]
+The weights do not contain the noise schedule, dropout or the scaling of skip connections.
+Without a configuration the defaults are used, with sigma = sqrt(t).")]
 pub struct ConvertArgs {
     /// Checkpoint to read: a PyTorch .pt, .pth or .ckpt file, or safetensors
     #[arg(value_name = "IN")]

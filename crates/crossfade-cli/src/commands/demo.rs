@@ -21,9 +21,8 @@ const CONFIG: &str = include_str!("../../../../configs/demo.toml");
 
 /// Train a tiny network, sample it and compare samplers, in minutes and without files
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Needs no files and no internet connection: the training images are drawn on the fly. The result is DIR/demo.png."
-)]
+#[command(after_help = "Needs no files and no internet connection: the training images are drawn on
+the fly. The result is DIR/demo.png.")]
 pub struct DemoArgs {
     /// Directory for the run and the resulting image
     #[arg(long, value_name = "DIR", default_value = "crossfade-demo")]

@@ -13,7 +13,8 @@ use std::path::PathBuf;
   crossfade inpaint faces whole --checkpoint runs/inpaint --mask masks
   crossfade inpaint faces whole --checkpoint runs/inpaint --random-mask
 
-In a mask, white pixels are known and black pixels are filled in. Known pixels are copied unchanged.")]
+In a mask, white pixels are known and black pixels are filled in. Known pixels are copied
+unchanged.")]
 pub struct InpaintArgs {
     #[command(flatten)]
     common: TaskArgs,

@@ -13,8 +13,8 @@ use std::path::PathBuf;
   crossfade reconstruct runs/ae-faces faces out --resolution 64
   crossfade reconstruct runs/ae-faces photo.png out
 
-Every reconstruction is written as a PNG; sheet.png shows the first ones below their originals. The PSNR of each image
-and the mean are printed.")]
+Every reconstruction is written as a PNG; sheet.png shows the first ones below their originals.
+The PSNR of each image and the mean are printed.")]
 pub struct ReconstructArgs {
     /// Run directory or checkpoint of an autoencoder, or of a diffusion network on its latents
     #[arg(value_name = "CHECKPOINT")]

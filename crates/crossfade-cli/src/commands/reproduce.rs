@@ -12,8 +12,8 @@ use std::path::PathBuf;
 #[command(after_help = "Example:
   crossfade reproduce pictures/000003.png --out again.png
 
-The image is generated again and compared byte for byte; the exit code is 1 if it differs. On a processor with other
-vector instructions pixels may differ by rounding.")]
+The image is generated again and compared byte for byte; the exit code is 1 if it differs. On a
+processor with other vector instructions pixels may differ by rounding.")]
 pub struct ReproduceArgs {
     /// PNG written by `crossfade sample`
     #[arg(value_name = "IMAGE.png")]

@@ -11,7 +11,7 @@ use clap::Args;
   crossfade saliency photo.jpg map.png --checkpoint runs/saliency
   crossfade saliency photos maps --checkpoint runs/saliency --threshold 0.5
 
-The network sees the whole image, resized to the training size, unless --window is given.")]
+The network sees the whole image, resized to the training size, unless --tile is given.")]
 pub struct SaliencyArgs {
     #[command(flatten)]
     common: TaskArgs,

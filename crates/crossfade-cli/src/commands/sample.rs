@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
   crossfade sample model.safetensors --sampler pc --steps 5 --seed 7 --out pictures
   crossfade sample runs/cifar --count 50000 --shard 0/4 --out pictures   one of four shards
   crossfade sample runs/tiny --interpolate 3,8 --count 9 --out between
-  crossfade sample runs/edm --sampler heun-churn --churn 40 --steps 18 --grid karras --rho 7 --out pictures
+  crossfade sample runs/edm --sampler heun-churn --churn 40 --steps 18 --rho 7 --out pictures
   crossfade sample runs/ddpm --sampler ddim --eta 0.2 --steps 50 --grid quadratic --out pictures
 
-Image k of a seed is the same file at any batch size, thread count and shard. Every PNG stores the options that made
-it, and `crossfade reproduce` regenerates it from them.")]
+Image k of a seed is the same file at any batch size, thread count and shard. Every PNG stores
+the options that made it, and `crossfade reproduce` regenerates it from them.")]
 pub struct SampleArgs {
     /// Run directory, one of its checkpoints, or a converted weights file
     #[arg(value_name = "CHECKPOINT")]

@@ -10,8 +10,8 @@ use clap::Args;
   crossfade sr photo.jpg large.png --checkpoint runs/sr
   crossfade sr photos large --checkpoint runs/sr --steps 10 --seed 7
 
-The scale factor is the one the network was trained for. An alpha channel is upscaled too; grey and 16-bit images keep
-their format.")]
+The scale factor is the one the network was trained for. An alpha channel is upscaled too; grey
+and 16-bit images keep their format.")]
 pub struct SrArgs {
     #[command(flatten)]
     common: TaskArgs,

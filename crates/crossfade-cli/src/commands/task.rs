@@ -51,7 +51,7 @@ pub struct TaskArgs {
 
     /// Side of a tile, in pixels of IN [default: the size used in training]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
-    pub window: Option<u64>,
+    pub tile: Option<u64>,
 
     /// Minimum overlap of neighbouring tiles, in pixels [default: a quarter of a tile]
     #[arg(long, value_name = "N")]
@@ -118,7 +118,7 @@ impl TaskArgs {
         let stride = self.stride.map(|stride| Blending::Reference { stride: stride as usize });
         let overlap = self.overlap.map(|overlap| Blending::Smooth { overlap: overlap as usize });
         Options {
-            window: self.window.map(|side| side as usize),
+            window: self.tile.map(|side| side as usize),
             blending: stride.or(overlap),
             batch: self.batch as usize,
             flip_test: self.flip_test,

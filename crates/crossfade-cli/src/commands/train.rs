@@ -25,11 +25,11 @@ use std::sync::atomic::AtomicBool;
   crossfade train configs/latent-faces.toml --data-root /data --out runs/latent-faces
   crossfade train configs/sr-small.toml --data-root /data --out runs/sr
 
-A configuration with an [autoencoder] section trains an autoencoder; one with a [latent] section trains a
-diffusion network on the latents of an autoencoder.
+A configuration with an [autoencoder] section trains an autoencoder; one with a [latent] section
+trains a diffusion network on the latents of an autoencoder.
 
-On Ctrl-C or SIGTERM the run writes a checkpoint and stops. --resume then continues to exactly the same weights as an
-uninterrupted run.")]
+On Ctrl-C or SIGTERM the run writes a checkpoint and stops. --resume then continues to exactly
+the same weights as an uninterrupted run.")]
 pub struct TrainArgs {
     /// Configuration file
     #[arg(value_name = "CONFIG")]

@@ -23,9 +23,10 @@ pub enum BenchCommand {
   crossfade bench kernels --filter 'conv 3x3' --filter attention --threads 1
   crossfade bench kernels --filter @8 --json
 
-Run nothing else meanwhile. Rates of convolutions count the operations of the direct method. Those marked W use
-Winograd's F(4x4,3x3), which needs a quarter of the multiplications and can therefore exceed 100 % of the peak.
-Memory-bound kernels are compared with a memory triad; tensors that fit into a cache can exceed its rate.")]
+Run nothing else meanwhile. Rates of convolutions count the operations of the direct method.
+Those marked W use Winograd's F(4x4,3x3), which needs a quarter of the multiplications and can
+therefore exceed 100 % of the peak. Memory-bound kernels are compared with a memory triad;
+tensors that fit into a cache can exceed its rate.")]
     Kernels(kernels::KernelsArgs),
 }
 
