@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// One image to process.
-pub struct Job {
+pub struct ImageJob {
     /// File name, relative to the input folder.
     pub name: String,
     /// File to read.
@@ -16,9 +16,9 @@ pub struct Job {
 
 /// Lists one file or the files of a folder. It is an error if an output would overwrite an input, or if two outputs would be
 /// the same file.
-pub fn jobs(input: &Path, output: &Path) -> Result<Vec<Job>> {
-    let jobs: Vec<Job> = if input.is_dir() {
-        let job = |path: &PathBuf| Job {
+pub fn list_jobs(input: &Path, output: &Path) -> Result<Vec<ImageJob>> {
+    let jobs: Vec<ImageJob> = if input.is_dir() {
+        let job = |path: &PathBuf| ImageJob {
             name: path.display().to_string(),
             from: input.join(path),
             to: output.join(path).with_extension("png"),
@@ -28,7 +28,7 @@ pub fn jobs(input: &Path, output: &Path) -> Result<Vec<Job>> {
         let name = input.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let inside = output.join(&name).with_extension("png");
         let to = if output.is_dir() { inside } else { output.to_path_buf() };
-        vec![Job { name, from: input.to_path_buf(), to }]
+        vec![ImageJob { name, from: input.to_path_buf(), to }]
     };
     check_overwrites(&jobs, &[], &[])?;
     Ok(jobs)
@@ -38,7 +38,7 @@ pub fn jobs(input: &Path, output: &Path) -> Result<Vec<Job>> {
 ///
 /// `other_inputs` are files that are read besides the images, such as masks; `other_outputs` holds one further file that is
 /// written for each image.
-pub fn check_overwrites(jobs: &[Job], other_inputs: &[PathBuf], other_outputs: &[PathBuf]) -> Result<()> {
+pub fn check_overwrites(jobs: &[ImageJob], other_inputs: &[PathBuf], other_outputs: &[PathBuf]) -> Result<()> {
     let read = jobs.iter().map(|job| &job.from).chain(other_inputs);
     let read: BTreeSet<PathBuf> = read.filter_map(|path| path.canonicalize().ok()).collect();
     let mut written = BTreeMap::new();
@@ -80,7 +80,7 @@ mod tests {
             std::fs::create_dir(at(folder)).unwrap();
             std::fs::write(at(folder).join("a.png"), "x").unwrap();
         }
-        let job = |to: &str| vec![Job { name: "a.png".into(), from: at("faces/a.png"), to: at(to) }];
+        let job = |to: &str| vec![ImageJob { name: "a.png".into(), from: at("faces/a.png"), to: at(to) }];
         let [faces, masks, out] = ["faces/a.png", "masks/a.png", "out/a.png"].map(|name| vec![at(name)]);
         let error = |result: Result<()>| result.unwrap_err().to_string();
         check_overwrites(&job("out/a.png"), &masks, &[at("holes/a.png")]).unwrap();

@@ -1,6 +1,6 @@
 //! `crossfade data`.
 use crate::context::Context;
-use crate::jobs::{Job, create_parent, jobs};
+use crate::jobs::{ImageJob, create_parent, list_jobs};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use crossfade::Error;
@@ -125,10 +125,10 @@ pub fn run(command: &DataCommand, context: &Context) -> Result<()> {
 
 /// Resizes one image or a folder of images; inputs are never overwritten.
 fn run_imresize(args: &ImresizeArgs, context: &Context) -> Result<()> {
-    let jobs = jobs(&args.input, &args.output)?;
+    let jobs = list_jobs(&args.input, &args.output)?;
     let progress = Mutex::new((0, context.progress("images", jobs.len() as u64)));
     let multiple = args.modcrop.unwrap_or(1) as usize;
-    let one = |Job { from, to, .. }: &Job| -> Result<()> {
+    let one = |ImageJob { from, to, .. }: &ImageJob| -> Result<()> {
         create_parent(to)?;
         imresize_file(from, to, args.scale, multiple)?;
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,7 @@
 use super::sample::open;
 use crate::cli::{Weights, one_of, sampler_names};
 use crate::context::Context;
-use crate::jobs::{Job, check_overwrites, create_parent, jobs};
+use crate::jobs::{ImageJob, check_overwrites, create_parent, list_jobs};
 use crate::output::duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -143,7 +143,7 @@ impl Holes<'_> {
     }
 
     /// The files that masks are read from, so that no output overwrites them.
-    fn files(&self, jobs: &[Job]) -> Result<Vec<PathBuf>> {
+    fn files(&self, jobs: &[ImageJob]) -> Result<Vec<PathBuf>> {
         match self {
             Self::Files(path) => jobs.iter().map(|job| mask_file(path, &job.name)).collect(),
             _ => Ok(vec![]),
@@ -168,7 +168,7 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
     let checkpoint = open(&common.checkpoint)?;
     let sample = common.sampling(checkpoint.config.sample.clone())?;
     let maker = Maker::open(&checkpoint, kind, common.weights.into(), sample, common.seed, &context.device)?;
-    let jobs = jobs(&common.input, &common.output)?;
+    let jobs = list_jobs(&common.input, &common.output)?;
     let masked: Option<Vec<PathBuf>> =
         masked.map(|folder| jobs.iter().map(|job| folder.join(&job.name).with_extension("png")).collect());
     check_overwrites(&jobs, &holes.files(&jobs)?, masked.as_deref().unwrap_or_default())?;
@@ -187,7 +187,7 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
     let began = std::time::Instant::now();
     let mut progress = context.progress("tiles", jobs.len() as u64);
     let mut made: Vec<(PathBuf, Applied)> = Vec::new();
-    for (k, Job { name, from, to }) in jobs.iter().enumerate() {
+    for (k, ImageJob { name, from, to }) in jobs.iter().enumerate() {
         create_parent(to)?;
         let picture = Picture::read(from)?;
         let mask = holes.mask(name, &picture, common.seed).with_context(|| format!("the mask of {name}"))?;
