@@ -1,4 +1,4 @@
-//! What every verb may use: the device, the threads, how to print.
+//! What every verb uses: the device, the thread pool, printing and progress.
 use crate::cli::{Global, Overrides};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result};
@@ -9,26 +9,26 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-/// The global options, put into effect.
+/// The effect of the global options.
 pub struct Context {
-    /// Where to compute.
+    /// The device to compute on.
     pub device: Device,
     /// Whether results are printed as JSON.
     pub json: bool,
-    /// When the program began.
+    /// When the program started; `sample` reports the time from there to the first network evaluation.
     pub began: Instant,
     quiet: bool,
 }
 
 impl Context {
-    /// Opens the device and starts the threads.
+    /// Opens the device and starts the thread pool.
     pub fn new(global: &Global, began: Instant) -> Result<Self> {
         let device = device(&global.device)?;
         start_threads(global.threads)?;
         Ok(Self { device, json: global.json, began, quiet: global.quiet })
     }
 
-    /// Prints a result: the text for people, or with `--json` the same as one JSON document.
+    /// Prints a result on standard output: as text, or with `--json` as one JSON document.
     pub fn print(&self, text: impl Display, json: serde_json::Value) -> Result<()> {
         let mut stdout = std::io::stdout().lock();
         if self.json {
@@ -39,52 +39,53 @@ impl Context {
         Ok(stdout.flush()?)
     }
 
-    /// Prints one JSON line, for verbs whose output is a stream or is compared line by line.
+    /// Prints one line of JSON, for verbs that print a stream of results.
     pub fn line(&self, json: &impl serde::Serialize) -> Result<()> {
         let mut stdout = std::io::stdout().lock();
         writeln!(stdout, "{}", serde_json::to_string(json)?)?;
         Ok(stdout.flush()?)
     }
 
-    /// Tells something beside the result, on standard error.
+    /// Prints a note on standard error, unless `--quiet` is given.
     pub fn note(&self, text: impl Display) {
         if !self.quiet {
-            // Nothing sensible can be done if standard error is closed.
+            // If standard error is closed there is nowhere left to report that.
             let _ = writeln!(std::io::stderr().lock(), "{text}");
         }
     }
 
-    /// A progress bar for `total` things.
+    /// A progress bar over `total` items, called `label`.
     pub fn progress(&self, label: &str, total: u64) -> Progress {
         Progress::new(label, total, self.quiet)
     }
 }
 
-/// Sets up the pool that all computation shares.
+/// Sets up the one thread pool that all computation shares.
 ///
-/// Subnormal numbers slow x86 down many times and mean nothing here, so every computing thread treats them as zero.
+/// Arithmetic with subnormal numbers is many times slower on x86, and they carry no information here, so every computing
+/// thread treats them as zero.
 fn start_threads(threads: Option<u16>) -> Result<()> {
-    // SAFETY: nothing in this program, its libraries included, tells a subnormal number from zero: they appear in
-    // weights, moments and activations only, where both mean "nothing".
+    // SAFETY: no code in this program or its libraries depends on the difference between a subnormal number and zero:
+    // they occur only in weights, optimiser moments and activations, where both are negligible.
     unsafe { crossfade_kernels::flush_subnormals() };
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads.map_or(0, usize::from))
-        // The main thread computes too: it need not hand over every small piece of work and sleep until it is done.
-        // No other thread of this program may therefore wait for the pool: with one thread nobody would answer.
+        // The main thread is part of the pool, so that it does not hand over every small piece of work and sleep until
+        // it is done. Pitfall: no other thread may then wait for the pool, because with --threads 1 that would deadlock.
         .use_current_thread()
-        // SAFETY: as above.
+        // SAFETY: the same argument as above.
         .start_handler(|_| unsafe { crossfade_kernels::flush_subnormals() })
         .build_global()
-        .context("starting the threads")
+        .context("starting the thread pool")
 }
 
 impl Overrides {
-    /// The configuration in `path` with the assignments applied.
+    /// The configuration in the file `path` with the overrides applied.
     pub fn load(&self, path: &Path) -> Result<RunConfig> {
         self.apply(RunConfig::load(path)?)
     }
 
-    /// The configuration of an autoencoder in `path` with the assignments applied.
+    /// The configuration of an autoencoder in the file `path` with the overrides applied.
     pub fn load_autoencoder(&self, path: &Path) -> Result<AutoencoderRun> {
         let config = AutoencoderRun::load(path)?.with_overrides(&self.sets)?;
         Ok(match &self.data_root {
@@ -93,7 +94,7 @@ impl Overrides {
         })
     }
 
-    /// `config` with the assignments applied.
+    /// `config` with the overrides applied.
     pub fn apply(&self, config: RunConfig) -> Result<RunConfig> {
         let config = config.with_overrides(&self.sets)?;
         Ok(match &self.data_root {

@@ -1,23 +1,24 @@
-//! Which picture becomes which file, for verbs that take one picture or a folder of them.
+//! Input and output files of verbs that take one image or a folder of images.
 use crossfade::data::folder::Folder;
 use crossfade::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// One picture to work on.
-pub struct Job {
-    /// Its name relative to the folder.
+/// One image to process.
+pub struct ImageJob {
+    /// File name, relative to the input folder.
     pub name: String,
-    /// The file to read.
+    /// File to read.
     pub from: PathBuf,
-    /// The PNG to write.
+    /// PNG file to write.
     pub to: PathBuf,
 }
 
-/// A file, or the files of a folder; an error if one would be written over an input, or two into one file.
-pub fn jobs(input: &Path, output: &Path) -> Result<Vec<Job>> {
-    let jobs: Vec<Job> = if input.is_dir() {
-        let job = |path: &PathBuf| Job {
+/// Lists one file or the files of a folder. It is an error if an output would overwrite an input, or if two outputs would be
+/// the same file.
+pub fn list_jobs(input: &Path, output: &Path) -> Result<Vec<ImageJob>> {
+    let jobs: Vec<ImageJob> = if input.is_dir() {
+        let job = |path: &PathBuf| ImageJob {
             name: path.display().to_string(),
             from: input.join(path),
             to: output.join(path).with_extension("png"),
@@ -27,35 +28,38 @@ pub fn jobs(input: &Path, output: &Path) -> Result<Vec<Job>> {
         let name = input.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let inside = output.join(&name).with_extension("png");
         let to = if output.is_dir() { inside } else { output.to_path_buf() };
-        vec![Job { name, from: input.to_path_buf(), to }]
+        vec![ImageJob { name, from: input.to_path_buf(), to }]
     };
-    keep_apart(&jobs, &[], &[])?;
+    check_overwrites(&jobs, &[], &[])?;
     Ok(jobs)
 }
 
-/// An error if a result would be written over an input, or two into one file. `others` are read beside the pictures;
-/// `more` is written beside the results, a file for each picture.
-pub fn keep_apart(jobs: &[Job], others: &[PathBuf], more: &[PathBuf]) -> Result<()> {
-    let read = jobs.iter().map(|job| &job.from).chain(others);
+/// Returns an error if an output would overwrite an input, or if two outputs would be the same file.
+///
+/// `other_inputs` are files that are read besides the images, such as masks; `other_outputs` holds one further file that is
+/// written for each image.
+pub fn check_overwrites(jobs: &[ImageJob], other_inputs: &[PathBuf], other_outputs: &[PathBuf]) -> Result<()> {
+    let read = jobs.iter().map(|job| &job.from).chain(other_inputs);
     let read: BTreeSet<PathBuf> = read.filter_map(|path| path.canonicalize().ok()).collect();
     let mut written = BTreeMap::new();
-    let results = jobs.iter().map(|job| (&job.from, &job.to)).chain(jobs.iter().map(|job| &job.from).zip(more));
+    let results =
+        jobs.iter().map(|job| (&job.from, &job.to)).chain(jobs.iter().map(|job| &job.from).zip(other_outputs));
     for (from, to) in results {
         if to.canonicalize().is_ok_and(|to| read.contains(&to)) {
-            return Err(Error::file(to, "is an input and would be written over; choose another place for the results"));
+            return Err(Error::file(to, "is an input and would be overwritten; choose another output path"));
         }
-        let place = std::path::absolute(to).map_err(Error::io(to))?;
-        if let Some(first) = written.insert(place, from) {
+        let path = std::path::absolute(to).map_err(Error::io(to))?;
+        if let Some(first) = written.insert(path, from) {
             let (first, from) = (first.display(), from.display());
-            let problem = format!("would be written twice, from {first} and {from}; choose other names or places");
+            let problem = format!("would be written twice, for {first} and for {from}; rename one or write elsewhere");
             return Err(Error::file(to, problem));
         }
     }
     Ok(())
 }
 
-/// Makes the folder that a file will lie in.
-pub fn make_folder_of(file: &Path) -> Result<()> {
+/// Creates the folder of a file that is about to be written.
+pub fn create_parent(file: &Path) -> Result<()> {
     match file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) => std::fs::create_dir_all(folder).map_err(Error::io(folder)),
         None => Ok(()),
@@ -67,21 +71,21 @@ pub fn make_folder_of(file: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Masks are inputs too, and pictures with holes are results.
+    /// Masks are inputs too, and images with holes are outputs.
     #[test]
-    fn what_is_beside_pictures_is_kept_apart_as_well() {
+    fn other_inputs_and_outputs_are_checked_too() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         for folder in ["faces", "masks"] {
             std::fs::create_dir(at(folder)).unwrap();
             std::fs::write(at(folder).join("a.png"), "x").unwrap();
         }
-        let job = |to: &str| vec![Job { name: "a.png".into(), from: at("faces/a.png"), to: at(to) }];
+        let job = |to: &str| vec![ImageJob { name: "a.png".into(), from: at("faces/a.png"), to: at(to) }];
         let [faces, masks, out] = ["faces/a.png", "masks/a.png", "out/a.png"].map(|name| vec![at(name)]);
         let error = |result: Result<()>| result.unwrap_err().to_string();
-        keep_apart(&job("out/a.png"), &masks, &[at("holes/a.png")]).unwrap();
-        assert!(error(keep_apart(&job("out/a.png"), &masks, &faces)).contains("written over"));
-        assert!(error(keep_apart(&job("masks/a.png"), &masks, &[])).contains("written over"));
-        assert!(error(keep_apart(&job("out/a.png"), &masks, &out)).contains("written twice"));
+        check_overwrites(&job("out/a.png"), &masks, &[at("holes/a.png")]).unwrap();
+        assert!(error(check_overwrites(&job("out/a.png"), &masks, &faces)).contains("overwritten"));
+        assert!(error(check_overwrites(&job("masks/a.png"), &masks, &[])).contains("overwritten"));
+        assert!(error(check_overwrites(&job("out/a.png"), &masks, &out)).contains("written twice"));
     }
 }

@@ -1,13 +1,15 @@
-//! The command `crossfade`: reads the command line, runs one verb, prints errors.
+//! The command `crossfade`: parses the command line, runs one verb, prints errors and sets the exit code.
 mod cli;
 mod commands;
 mod context;
+mod interrupt;
 mod jobs;
 mod output;
 mod progress;
 
 use clap::Parser;
-use commands::train::Stopped;
+use context::Context;
+use interrupt::Stopped;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -16,9 +18,10 @@ use std::time::Instant;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let began = Instant::now();
+    let started = Instant::now();
     let cli = cli::Cli::parse();
-    match commands::run(cli, began) {
+    let result = Context::new(&cli.global, started).and_then(|context| cli.command.run(&context));
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -28,35 +31,35 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether whoever read our output has had enough, as `head` does.
+/// Whether the reader of standard output closed it early, as `head` does: that is no failure.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// 2 for a request that can never succeed as it is, 130 for one that was interrupted, 1 for all else.
+/// 2 for a request that can never succeed as given, 130 after an interruption, 1 for everything else.
 fn exit_code(error: &anyhow::Error) -> u8 {
     if error.is::<Stopped>() {
         return Stopped::CODE;
     }
-    let bad_request = |cause: &&(dyn std::error::Error + 'static)| {
+    let is_invalid_request = |cause: &&(dyn std::error::Error + 'static)| {
         let error = cause.downcast_ref::<crossfade::Error>();
         matches!(error, Some(crossfade::Error::Request(_) | crossfade::Error::Config(_)))
     };
-    if error.chain().any(|cause| bad_request(&cause)) { 2 } else { 1 }
+    if error.chain().any(|cause| is_invalid_request(&cause)) { 2 } else { 1 }
 }
 
-/// The error and its causes, line by line.
+/// Prints the error and its causes, one a line.
 fn print_error(error: &anyhow::Error) {
     let mut stderr = std::io::stderr().lock();
-    let mut said = String::new();
+    let mut previous = String::new();
     for (depth, cause) in error.chain().enumerate() {
         let text = cause.to_string();
-        // Errors that already quote their cause are not repeated.
         if depth == 0 {
             let _ = writeln!(stderr, "error: {text}");
-        } else if !said.ends_with(&text) {
+        } else if !previous.ends_with(&text) {
+            // Some errors end with the text of their cause already; printing that again would only repeat it.
             let _ = writeln!(stderr, "caused by: {text}");
         }
-        said = text;
+        previous = text;
     }
 }

@@ -1,6 +1,6 @@
-//! Numbers for people.
+//! Formatting of numbers for terminal output.
 
-/// 1234567 as `1,234,567`.
+/// An integer with separators: 1234567 becomes `1,234,567`.
 pub fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -13,7 +13,7 @@ pub fn thousands(n: u64) -> String {
     text
 }
 
-/// Bytes in the unit that suits them.
+/// A number of bytes in kB, MB or GB (powers of 1000).
 pub fn bytes(n: u64) -> String {
     match n {
         0..1_000_000 => format!("{:.1} kB", n as f64 / 1e3),
@@ -22,7 +22,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Seconds in the unit that suits them.
+/// A duration in seconds, minutes or hours.
 pub fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {

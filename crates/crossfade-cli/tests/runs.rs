@@ -53,7 +53,7 @@ fn last(run: &Path) -> Vec<u8> {
     std::fs::read(run.join("checkpoints/step-00000040.safetensors")).unwrap()
 }
 
-/// Killed at 20 random moments of its work, a run still ends with the bytes of one that was left alone.
+/// A run that is killed at 20 random moments and resumed ends with the same bytes as an uninterrupted run.
 #[test]
 fn a_killed_run_resumes_to_the_same_bytes() {
     let dir = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ fn a_killed_run_resumes_to_the_same_bytes() {
     assert_eq!(good.count(), 2, "keep = 2: {left:?}");
 }
 
-/// A study killed at random moments of training and measuring ends with the files of one that was left alone.
+/// A study that is killed at random moments of training and measuring ends with the same files as an uninterrupted one.
 #[test]
 fn a_killed_study_ends_with_the_same_table() {
     const STUDY: &str = r#"
@@ -113,10 +113,10 @@ metric = "pixel-frechet"
     };
     assert!(sweep("whole").status().unwrap().success());
     let mut kills = 0;
-    // Each life is a little longer than the one before, so that it ends on any machine.
-    for life in (40..).step_by(15) {
+    // Each attempt lives a little longer than the one before, so that the study ends even on a slow machine.
+    for milliseconds in (40..).step_by(15) {
         let mut child = sweep("killed").spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(life));
+        std::thread::sleep(Duration::from_millis(milliseconds));
         if let Some(status) = child.try_wait().unwrap() {
             assert!(status.success());
             break;
@@ -162,7 +162,7 @@ fn train_sample_reproduce() {
     command.arg(run.join("checkpoints/step-00000040.safetensors")).arg("--out").arg(dir.path().join("again.png"));
     assert!(succeed(&mut command).contains("identical"));
     assert!(first == std::fs::read(dir.path().join("again.png")).unwrap());
-    // With other weights it is refused, not remade differently.
+    // A checkpoint with other weights is an error: the image would differ.
     let mut command = crossfade();
     command.arg("reproduce").arg(pictures.join("000003.png")).arg("--checkpoint");
     command.arg(run.join("checkpoints/step-00000039.safetensors"));
@@ -195,14 +195,14 @@ ema_after = 0
 warmup = 0
 "#;
 
-/// A task from its configuration to pictures: trained, shown, applied to a file and to a folder, refused where it does not fit.
+/// Trains a task, applies it to a file and to a folder, and checks that verbs of other tasks refuse its checkpoint.
 #[test]
 fn a_task_trains_and_works_on_files_and_folders() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     std::fs::write(at("sr.toml"), TASK).unwrap();
-    let said = succeed(crossfade().arg("train").arg(at("sr.toml")).arg("--out").arg(at("run")));
-    assert!(said.contains("crossfade sr IN OUT"), "{said}");
+    let stdout = succeed(crossfade().arg("train").arg(at("sr.toml")).arg("--out").arg(at("run")));
+    assert!(stdout.contains("crossfade sr IN OUT"), "{stdout}");
     assert!(at("run/samples/step-00000002.png").is_file());
     std::fs::create_dir_all(at("in/below")).unwrap();
     let picture = crossfade::data::Image::new(30, 21, 3, (0..30 * 21 * 3).map(|i| (i * 7 % 256) as u8).collect());
@@ -213,35 +213,35 @@ fn a_task_trains_and_works_on_files_and_folders() {
         command.arg(verb).arg(at(from)).arg(at(to)).arg("--checkpoint").arg(at("run")).args(extra);
         command
     };
-    let said = succeed(apply("sr", "in/b.png", "large.png", &["--steps", "1"]).arg("--json"));
-    let facts: Value = serde_json::from_str(&said).unwrap();
+    let stdout = succeed(apply("sr", "in/b.png", "large.png", &["--steps", "1"]).arg("--json"));
+    let facts: Value = serde_json::from_str(&stdout).unwrap();
     let size = &facts["pictures"][0]["applied"];
-    assert!(size["width"] == 60 && size["height"] == 42 && size["windows"].as_u64() > Some(1), "{said}");
+    assert!(size["width"] == 60 && size["height"] == 42 && size["windows"].as_u64() > Some(1), "{stdout}");
     succeed(&mut apply("sr", "in", "out", &["--steps", "1"]));
     assert!(at("out/below/a.png").is_file());
     assert!(
         std::fs::read(at("out/b.png")).unwrap() == std::fs::read(at("large.png")).unwrap(),
         "the same name, the same picture"
     );
-    // Nothing is written over an input or over another result, and no part of a picture is left out.
+    // No output overwrites an input or another output, and tiles must cover the whole image.
     let refused = |command: &mut Command, code: i32, why: &str| {
         let output = command.output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{message}");
         assert!(message.contains(why), "{message}");
     };
-    refused(&mut apply("sr", "in", "in", &[]), 1, "would be written over");
-    refused(&mut apply("sr", "in/b.png", "in/../in/b.png", &[]), 1, "would be written over");
+    refused(&mut apply("sr", "in", "in", &[]), 1, "would be overwritten");
+    refused(&mut apply("sr", "in/b.png", "in/../in/b.png", &[]), 1, "would be overwritten");
     std::fs::create_dir_all(at("two")).unwrap();
     for name in ["two/a.png", "two/a.webp"] {
         std::fs::copy(at("in/b.png"), at(name)).unwrap();
     }
     refused(&mut apply("sr", "two", "out", &[]), 1, "would be written twice");
-    refused(&mut apply("sr", "in", "out", &["--window", "8", "--stride", "20"]), 2, "leave gaps");
-    let said = succeed(crossfade().arg("cost").arg(at("run")).args(["--batch", "2", "--repeat", "1", "--json"]));
-    let cost: Value = serde_json::from_str(&said).unwrap();
-    assert!(cost["parameters"].as_u64() > Some(1000) && cost["macs"].is_null(), "{said}");
-    assert!(cost["speed"]["images_per_second"].as_f64() > Some(0.0), "{said}");
+    refused(&mut apply("sr", "in", "out", &["--tile", "8", "--stride", "20"]), 2, "leave gaps");
+    let stdout = succeed(crossfade().arg("cost").arg(at("run")).args(["--batch", "2", "--repeat", "1", "--json"]));
+    let cost: Value = serde_json::from_str(&stdout).unwrap();
+    assert!(cost["parameters"].as_u64() > Some(1000) && cost["macs"].is_null(), "{stdout}");
+    assert!(cost["speed"]["images_per_second"].as_f64() > Some(0.0), "{stdout}");
     let wrong = apply("edge", "in", "maps", &[]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));
     let message = String::from_utf8_lossy(&wrong.stderr);
@@ -253,7 +253,7 @@ fn a_task_trains_and_works_on_files_and_folders() {
     assert_eq!(sample.status.code(), Some(2));
 }
 
-/// A disk that fills up (here: a limit on the size of files) is an error with a path; earlier checkpoints stay whole.
+/// A full disk, simulated by a limit on the size of files, is an error with a path; earlier checkpoints stay intact.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_leaves_nothing_half_written() {
@@ -276,7 +276,7 @@ fn a_full_disk_leaves_nothing_half_written() {
     assert!(before == last(&dir.path().join("run")));
 }
 
-/// Ctrl-C or SIGTERM writes a checkpoint and ends well; the run can be resumed.
+/// After Ctrl-C or SIGTERM the run writes a checkpoint, exits with success and can be resumed.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_saves_and_exits_cleanly() {
@@ -290,7 +290,7 @@ fn interrupted(signal: &str) {
     command.args(["--set", "train.steps=1000000", "--set", "train.checkpoint_every=1000000"]);
     let child = command.stdout(Stdio::piped()).spawn().unwrap();
     let log = dir.path().join("run/log.jsonl");
-    // Up to a minute for the first steps, on however slow a machine.
+    // A slow machine may need up to a minute for the first steps.
     for _ in 0..600 {
         if std::fs::read_to_string(&log).is_ok_and(|text| text.lines().count() > 2) {
             break;
@@ -317,9 +317,9 @@ fn bench_prints_one_line_like_its_peer() {
     }
 }
 
-/// What would change nothing is refused, with what it is for.
+/// An option without effect is an error that says what the option needs.
 #[test]
-fn options_that_mean_nothing_are_refused() {
+fn options_without_effect_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     succeed(train(dir.path(), "run").args(["--set", "train.steps=1"]));
     let refused = |arguments: &[&str], what: &str| {
@@ -329,9 +329,9 @@ fn options_that_mean_nothing_are_refused() {
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && message.contains(what), "{arguments:?}: {message}");
     };
-    refused(&["--eta", "0.5"], "--eta is for the sampler ddim");
-    refused(&["--churn", "30"], "--churn is for the sampler heun-churn");
+    refused(&["--eta", "0.5"], "--eta needs the sampler ddim");
+    refused(&["--churn", "30"], "--churn needs the sampler heun-churn");
     refused(&["--steps", "3", "--grid", "explicit:1,0.5"], "explicit times");
-    refused(&["--rho", "7"], "--rho is for the grids karras and power");
+    refused(&["--rho", "7"], "--rho needs the grid karras or power");
     assert!(!dir.path().join("out").exists());
 }

@@ -37,3 +37,8 @@ pub mod torchfile;
 pub mod train;
 
 pub use error::{Error, Result};
+
+/// Compiles the Rust code of the README as a documentation test.
+#[doc = include_str!("../../../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -11,36 +11,37 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Options of `calibrate`.
+/// Measure the best weights for combining the two heads of a trained network
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   crossfade calibrate runs/tiny --images 512
 
-Prints the weight w(t) of the phi head in x0 = w·(phi head) + (1−w)·(eps head) with the smallest error, in equal bins of
-the square root of t, as a line for the [sample] section of a configuration.")]
+Prints a table of the weight w(t) with the smallest error of x0 = w * (phi head) + (1 - w) *
+(eps head), in bins of equal width in sqrt(t), as a line for the [sample] section of a
+configuration (docs/METHOD.md, section 10.3).")]
 pub struct CalibrateArgs {
-    /// A run directory or one of its checkpoints
+    /// Run directory or one of its checkpoints
     #[arg(value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
 
-    /// How many noised images to measure on
+    /// Number of noised images to measure on
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     images: u32,
 
-    /// Bins of the table
+    /// Number of bins of the table
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     bins: u16,
 
-    /// Directory that relative paths of images start from [default: the current one]
+    /// Directory that relative data paths start from [default: the current directory]
     #[arg(long, value_name = "DIR")]
     data_root: Option<PathBuf>,
 
-    /// Which weights of the checkpoint
+    /// Which copy of the checkpoint's weights to use
     #[arg(long, default_value = "ema")]
     weights: Weights,
 }
 
-/// Measures the table.
+/// Measures and prints the table.
 pub fn run(args: &CalibrateArgs, context: &Context) -> Result<()> {
     let checkpoint = open(&args.checkpoint)?;
     let config = match &args.data_root {

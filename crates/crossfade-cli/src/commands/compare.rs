@@ -1,8 +1,8 @@
 //! `crossfade compare`.
 use super::sweep::Shown;
-use super::train::{Stopped, stop_on_interrupt};
 use crate::cli::one_of;
 use crate::context::Context;
+use crate::interrupt::{Stopped, stop_on_interrupt};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
@@ -11,7 +11,7 @@ use crossfade::metrics::features::Protocol;
 use crossfade::study::{Request, compare};
 use std::path::PathBuf;
 
-/// Options of `compare`.
+/// Compare two checkpoints from the same starting noise with the same metric
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crossfade compare runs/a runs/b --metric pixel-frechet --count 1000       needs no weights

@@ -11,25 +11,25 @@ use serde_json::json;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// What can be done with configurations.
+/// Show, list and check configurations
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print a configuration with all its defaults, and how large the run is
+    /// Print a configuration with all defaults filled in, and the size of the run
     #[command(after_help = "Examples:
   crossfade config show configs/tiny.toml --set train.batch=64
   crossfade config show cifar10-two-m192 --set process.attenuation=linear")]
     Show {
-        /// A configuration file, or the name of a network (see `config list`)
+        /// Configuration file, or name of a network (see `config list`)
         #[arg(value_name = "FILE|PRESET")]
         config: String,
         #[command(flatten)]
         overrides: Overrides,
     },
-    /// List the named networks with their exact numbers of parameters
+    /// List the named networks with their exact parameter counts
     List,
-    /// Read and validate configurations; every problem is printed with its line
+    /// Validate configuration files; every problem is printed with its line
     Check {
-        /// The configuration files
+        /// Configuration files
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
@@ -50,18 +50,18 @@ pub fn run(command: &ConfigCommand, context: &Context) -> Result<()> {
     }
 }
 
-/// Whether `name` is a file that configures an autoencoder.
+/// Whether `name` is a configuration file of an autoencoder.
 fn is_autoencoder_file(name: &str) -> bool {
     read_text(Path::new(name)).is_ok_and(|text| is_autoencoder(&text))
 }
 
-/// The configuration in a file, or the default one with a named network.
+/// The configuration in the file `name`, or the default one with the network called `name`.
 pub fn named(name: &str) -> Result<RunConfig> {
     let path = Path::new(name);
     match preset(name) {
         Some(network) if !path.is_file() => Ok(RunConfig { network, ..RunConfig::default() }),
         None if !path.exists() && !name.contains(['/', '.']) => Err(Error::request(format!(
-            "{name:?} is neither a file nor a named network; networks: {}",
+            "{name:?} is neither a file nor the name of a network; the networks are {}",
             PRESETS.join(", ")
         ))
         .into()),
@@ -69,13 +69,13 @@ pub fn named(name: &str) -> Result<RunConfig> {
     }
 }
 
-/// The sizes of a run as comments, so that the output of `show` is a configuration.
+/// The sizes of a run as TOML comments, so that the output of `show` is itself a valid configuration.
 pub fn describe(sizes: &Sizes) -> String {
     let parts = if sizes.phi_parts == 1 { "1 part".into() } else { format!("{} parts", sizes.phi_parts) };
     format!(
         "# parameters: {} (phi has {parts})\n\
-         # one copy of the weights: {}; a checkpoint with averaged weights and optimiser: {}\n\
-         # memory, estimated: {} to train, {} to sample\n",
+         # weights: {}; checkpoint with moving average and optimiser state: {}\n\
+         # estimated memory: {} to train, {} to sample\n",
         thousands(sizes.parameters),
         bytes(sizes.weights_bytes),
         bytes(sizes.checkpoint_bytes),
@@ -90,7 +90,7 @@ fn show(config: &RunConfig, context: &Context) -> Result<()> {
     context.print(text, json!({ "config": config, "sizes": sizes }))
 }
 
-/// Parameters for one, two and three parts of phi, as far as the network can have them.
+/// Parameter counts for one, two and three parts of phi; a network with one decoder allows only one part.
 fn counts(network: &UNetConfig) -> Vec<u64> {
     let most = if network.decoders == Decoders::One { 1 } else { 3 };
     (1..=most).map(|parts| network.parameter_count(NetworkPorts::with_phi_parts(parts)) as u64).collect()
@@ -136,10 +136,10 @@ fn check(files: &[PathBuf], context: &Context) -> Result<()> {
         }
     }
     let lines: Vec<_> =
-        good.iter().map(|(f, n)| format!("{}: fine, {} parameters", f.display(), thousands(*n))).collect();
+        good.iter().map(|(f, n)| format!("{}: ok, {} parameters", f.display(), thousands(*n))).collect();
     let facts = good.iter().map(|(file, n)| json!({ "file": file, "parameters": n })).collect::<Vec<_>>();
     if !good.is_empty() || context.json {
-        context.print(lines.join("\n"), json!({ "fine": facts, "problems": problems }))?;
+        context.print(lines.join("\n"), json!({ "ok": facts, "problems": problems }))?;
     }
     if problems.is_empty() { Ok(()) } else { Err(Error::Config(problems).into()) }
 }

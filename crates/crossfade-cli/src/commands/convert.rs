@@ -14,38 +14,38 @@ use crossfade::torchfile::{Source, read};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Options of `convert`.
+/// Convert a PyTorch checkpoint of the reference implementation, without executing any code in it
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crossfade convert model-80.pt model.safetensors
   crossfade convert model-80.pt model.safetensors --network configs/cifar10-const2.toml
-  crossfade convert model-60.pt ae.safetensors --network configs/ae-celeba-f4.toml     an autoencoder
+  crossfade convert model-60.pt ae.safetensors --network configs/ae-celeba-f4.toml   an autoencoder
 
-Weights do not tell how the noise rises: unless a configuration says so, sigma = sqrt(t) is taken. Dropout and the
-scaling of skip connections are not told either.")]
+The weights do not contain the noise schedule, dropout or the scaling of skip connections.
+Without a configuration the defaults are used, with sigma = sqrt(t).")]
 pub struct ConvertArgs {
-    /// The checkpoint: .pt, .pth or .ckpt of PyTorch, or safetensors
+    /// Checkpoint to read: a PyTorch .pt, .pth or .ckpt file, or safetensors
     #[arg(value_name = "IN")]
     input: PathBuf,
 
-    /// The safetensors file to write
+    /// Safetensors file to write
     #[arg(value_name = "OUT")]
     output: PathBuf,
 
-    /// Which copy of the weights to take from a trainer's checkpoint
+    /// Which copy of the weights to read from a training checkpoint
     #[arg(long, default_value = "ema")]
     weights: Weights,
 
-    /// The network that the weights are for, by name or as a configuration [default: read off the weights]
+    /// Network of the weights, as a name or a configuration file [default: inferred from the shapes of the weights]
     #[arg(long, value_name = "PRESET|CONFIG")]
     network: Option<String>,
 
-    /// Change one value of the configuration that is stored with the weights; may be given many times
+    /// Override one value of the configuration that is stored with the weights; repeatable
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     sets: Vec<String>,
 }
 
-/// The configuration that a network read off its weights belongs to, as far as they tell.
+/// The default configuration with the network that was inferred from the weights.
 fn inferred_config(net: InferredUnet) -> Result<RunConfig> {
     let mut config = RunConfig::default();
     config.process.attenuation = match net.phi_parts {
@@ -53,19 +53,20 @@ fn inferred_config(net: InferredUnet) -> Result<RunConfig> {
         2 => Attenuation::Linear,
         3 => Attenuation::Quadratic,
         n => {
-            return Err(
-                Error::request(format!("no attenuation has {n} parameters; name the network with --network")).into()
-            );
+            return Err(Error::request(format!(
+                "the phi head has {n} parts, which fits no attenuation; name the network with --network"
+            ))
+            .into());
         }
     };
     config.network = net.config;
     Ok(config)
 }
 
-/// Names and shapes of a network.
+/// Names and shapes of a network's parameters.
 type Shapes = Vec<(String, Vec<usize>)>;
 
-/// What the weights are to fit, and the text entries that make them a checkpoint.
+/// The parameters that the weights must match, and the metadata that turns the file into a checkpoint.
 fn target(args: &ConvertArgs, source: &Source) -> Result<(Shapes, BTreeMap<String, String>)> {
     let step = source.step.unwrap_or(0).max(0) as u64;
     let file = args.network.as_deref().map(Path::new).filter(|path| path.is_file());
@@ -82,8 +83,8 @@ fn target(args: &ConvertArgs, source: &Source) -> Result<(Shapes, BTreeMap<Strin
     let config = config.with_overrides(&args.sets)?;
     config.validate()?;
     if config.latent.is_some() {
-        let problem = "a network on latents needs its autoencoder in the same file; convert the autoencoder alone, \
-                       with a configuration that has an [autoencoder] section";
+        let problem = "a network on latents needs its autoencoder in the same file, which convert cannot write; convert \
+                       the autoencoder alone, with --network and a configuration that has an [autoencoder] section";
         return Err(Error::request(problem).into());
     }
     let expected = match &config.condition {
@@ -93,12 +94,11 @@ fn target(args: &ConvertArgs, source: &Source) -> Result<(Shapes, BTreeMap<Strin
     Ok((expected, metadata(&config, step)?))
 }
 
-/// Converts a checkpoint.
+/// Converts the checkpoint.
 pub fn run(args: &ConvertArgs, context: &Context) -> Result<()> {
     let converting = || format!("converting {}", args.input.display());
     if args.output.exists() && same_file(&args.input, &args.output) {
-        return Err(Error::request("the checkpoint would be overwritten by its own conversion"))
-            .with_context(converting);
+        return Err(Error::request("IN and OUT are the same file; choose another OUT")).with_context(converting);
     }
     let source = read(&args.input, args.weights.into()).with_context(converting)?;
     let (expected, metadata) = target(args, &source).with_context(converting)?;

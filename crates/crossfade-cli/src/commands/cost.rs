@@ -1,7 +1,7 @@
 //! `crossfade cost`.
 use super::config::named;
-use super::sample::{open, samplers};
-use crate::cli::one_of;
+use super::sample::open;
+use crate::cli::{one_of, sampler_names};
 use crate::context::Context;
 use anyhow::Result;
 use clap::Args;
@@ -13,45 +13,45 @@ use crossfade::generate::Maker;
 use crossfade::sample::Sampler;
 use std::path::Path;
 
-/// Options of `cost`.
+/// Report what a network costs: parameters, multiply-accumulates, evaluations, speed, memory
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crossfade cost cifar10-two-m192 --steps 10 --count-only
   crossfade cost configs/tiny.toml --steps 10
   crossfade cost runs/tiny --sampler midpoint --steps 5 --batch 64 --json
 
-A configuration is measured with random weights; they take the same time as trained ones.")]
+A configuration is timed with random weights, which take the same time as trained ones.")]
 pub struct CostArgs {
-    /// A configuration, the name of a network (see `config list`), a run directory or a checkpoint
+    /// Configuration file, name of a network (see `config list`), run directory or checkpoint
     #[arg(value_name = "CONFIG|CHECKPOINT")]
     target: String,
 
-    /// Steps of the sampler [default: the configuration's]
+    /// Number of sampler steps [default: from the configuration]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     steps: Option<u64>,
 
-    /// The sampler [default: the configuration's]
-    #[arg(long, value_name = "NAME", value_parser = one_of(samplers()))]
+    /// Sampler [default: from the configuration]
+    #[arg(long, value_name = "NAME", value_parser = one_of(sampler_names()))]
     sampler: Option<String>,
 
-    /// Images made at once in the measurement
+    /// Batch size of the timed runs
     #[arg(long, value_name = "B", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=65536))]
     batch: u64,
 
-    /// Measurements, of which the best counts
+    /// Number of timed runs; the fastest counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     repeat: u64,
 
-    /// Count only, do not run the network
+    /// Only count, do not run the network
     #[arg(long, conflicts_with_all = ["batch", "repeat"])]
     count_only: bool,
 
-    /// Change one value of the configuration; may be given many times
+    /// Override one value of the configuration; repeatable
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     sets: Vec<String>,
 }
 
-/// Counts and measures.
+/// Counts, and times the network unless `--count-only` is given.
 pub fn run(args: &CostArgs, context: &Context) -> Result<()> {
     let path = Path::new(&args.target);
     let is_checkpoint = path.is_dir() || path.extension().is_some_and(|e| e == "safetensors");
@@ -84,7 +84,7 @@ fn speed(args: &CostArgs, checkpoint: Option<&Checkpoint>, config: &RunConfig, c
         let maker = match checkpoint {
             Some(checkpoint) => Maker::open(checkpoint, config.task.name(), Weights::Ema, sample, 0, device)?,
             None if config.latent.is_some() => {
-                let problem = "a network on latents is measured from its checkpoint; or use --count-only";
+                let problem = "a network on latents can only be timed from a checkpoint; give one, or use --count-only";
                 return Err(Error::request(problem).into());
             }
             None => {

@@ -1,6 +1,6 @@
 //! `crossfade data`.
 use crate::context::Context;
-use crate::jobs::{Job, jobs, make_folder_of};
+use crate::jobs::{ImageJob, create_parent, list_jobs};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use crossfade::Error;
@@ -12,42 +12,42 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// What can be done with image sets.
+/// Check and resize image datasets
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
-    /// Read every image of a set and report sizes, channels and what cannot be read
+    /// Read every image of a dataset and report sizes, channels and unreadable files
     #[command(after_help = "Examples:
   crossfade data check configs/cifar10-small.toml --data-root /data
   crossfade data check --kind folder --path pictures
 
-The exit code is 1 if an image cannot be read; --json lists all of them.")]
+The exit code is 1 if any image cannot be read; --json lists all of these.")]
     Check(CheckArgs),
-    /// Resize images as MATLAB's imresize does (bicubic, byte for byte), to make low-resolution inputs
+    /// Resize images exactly like MATLAB's bicubic imresize, to make low-resolution inputs
     #[command(after_help = "Examples:
   crossfade data imresize Set5/HR low --scale 1/4
   crossfade data imresize low up --scale 4
   crossfade data imresize photo.png small.png --scale 1/3 --modcrop 3
 
-The results are PNG files under the same names.")]
+The outputs are PNG files with the same names.")]
     Imresize(ImresizeArgs),
 }
 
 /// Options of `data imresize`.
 #[derive(Debug, Args)]
 pub struct ImresizeArgs {
-    /// A folder of images, or one image
+    /// Image or folder of images
     #[arg(value_name = "IN")]
     input: PathBuf,
 
-    /// The folder, or the PNG, to write
+    /// PNG file or folder to write
     #[arg(value_name = "OUT")]
     output: PathBuf,
 
-    /// By how much the sides grow or shrink: 1/4, 2, 3/2
+    /// Scale factor of both sides, for example 1/4, 2 or 3/2
     #[arg(long, value_name = "RATIO", value_parser = Scale::parse)]
     scale: Scale,
 
-    /// First cut the right and lower border so that the sides are multiples of N
+    /// First crop the right and bottom borders so that both sides are multiples of N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     modcrop: Option<u32>,
 }
@@ -55,36 +55,36 @@ pub struct ImresizeArgs {
 /// Options of `data check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// A configuration whose images to check
+    /// Configuration whose dataset to check
     #[arg(value_name = "FILE", required_unless_present = "kind", conflicts_with = "kind")]
     config: Option<PathBuf>,
 
-    /// What the images are, if there is no configuration
+    /// Kind of dataset, instead of a configuration
     #[arg(long)]
     kind: Option<Kind>,
 
-    /// Where the images are
+    /// Path of the dataset
     #[arg(long, value_name = "PATH", requires = "kind", required_if_eq_any([
         ("kind", "cifar10"), ("kind", "idx"), ("kind", "folder"), ("kind", "zip")]))]
     path: Option<PathBuf>,
 
-    /// Check the test images of CIFAR-10 instead of the training images
+    /// Check the test split of CIFAR-10 instead of the training split
     #[arg(long, requires = "kind")]
     test: bool,
 
-    /// Directory that relative paths of a configuration start from [default: the current one]
+    /// Directory that relative data paths of a configuration start from [default: the current directory]
     #[arg(long, value_name = "DIR")]
     data_root: Option<PathBuf>,
 }
 
-/// Kinds of image sets.
+/// Kinds of datasets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Drawn on the fly, without files
+    /// Images drawn on the fly, without files
     Procedural,
-    /// CIFAR-10, binary or Python layout
+    /// CIFAR-10 in its binary or Python layout
     Cifar10,
-    /// MNIST and its like
+    /// IDX files, such as MNIST
     Idx,
     /// A folder of PNG, JPEG and WebP files
     Folder,
@@ -102,7 +102,7 @@ impl CheckArgs {
                 RunConfig::load(file)?.with_data_root(root).data
             });
         }
-        let path = || self.path.clone().ok_or_else(|| Error::request("--path is needed: where are the images?"));
+        let path = || self.path.clone().ok_or_else(|| Error::request("--path is required: the path of the dataset"));
         let split = if self.test { Split::Test } else { Split::Train };
         let (fit, filter) = (Fit::default(), Filter::default());
         Ok(match self.kind {
@@ -123,13 +123,13 @@ pub fn run(command: &DataCommand, context: &Context) -> Result<()> {
     }
 }
 
-/// Resizes one image or a folder of them; nothing is written over an input.
+/// Resizes one image or a folder of images; inputs are never overwritten.
 fn run_imresize(args: &ImresizeArgs, context: &Context) -> Result<()> {
-    let jobs = jobs(&args.input, &args.output)?;
+    let jobs = list_jobs(&args.input, &args.output)?;
     let progress = Mutex::new((0, context.progress("images", jobs.len() as u64)));
     let multiple = args.modcrop.unwrap_or(1) as usize;
-    let one = |Job { from, to, .. }: &Job| -> Result<()> {
-        make_folder_of(to)?;
+    let one = |ImageJob { from, to, .. }: &ImageJob| -> Result<()> {
+        create_parent(to)?;
         imresize_file(from, to, args.scale, multiple)?;
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.0 += 1;
@@ -140,10 +140,11 @@ fn run_imresize(args: &ImresizeArgs, context: &Context) -> Result<()> {
     jobs.par_iter().map(one).collect::<Vec<_>>().into_iter().collect::<Result<()>>()?;
     drop(progress);
     let (count, out) = (jobs.len(), args.output.display());
-    let text = format!("{count} images at {} times their size: {out}", args.scale);
+    let text = format!("resized {count} images by {}: {out}", args.scale);
     context.print(text, json!({ "images": count, "scale": args.scale.to_string(), "out": args.output }))
 }
 
+/// Reads every image of the dataset and prints the report.
 fn run_check(args: &CheckArgs, context: &Context) -> Result<()> {
     let data = args.data()?;
     let mut progress = context.progress("images", 0);

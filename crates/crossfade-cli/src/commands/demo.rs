@@ -17,18 +17,19 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// The run that the demonstration shortens or lengthens to the time it has.
+/// The configuration of the demo; only the number of steps is adapted to the time available.
 const CONFIG: &str = include_str!("../../../../configs/demo.toml");
 
-/// Options of `demo`.
+/// Train a tiny network, sample it and compare samplers, in minutes and without files
 #[derive(Debug, Args)]
-#[command(after_help = "Needs no files and no network: the images it learns from are drawn on the fly.")]
+#[command(after_help = "Needs no files and no internet connection: the training images are drawn on
+the fly. The result is DIR/demo.png.")]
 pub struct DemoArgs {
-    /// Directory for the run, its samples and the comparison
+    /// Directory for the run and the resulting image
     #[arg(long, value_name = "DIR", default_value = "crossfade-demo")]
     pub out: PathBuf,
 
-    /// About how long to train
+    /// Approximate training time in minutes
     #[arg(long, value_name = "M", default_value_t = 3.0, value_parser = minutes)]
     pub minutes: f64,
 }
@@ -38,10 +39,10 @@ fn minutes(text: &str) -> Result<f64, String> {
     if (0.01..=10_000.0).contains(&value) { Ok(value) } else { Err("expected 0.01 to 10000 minutes".into()) }
 }
 
-/// Shows the whole path.
+/// Measures the machine, trains for the given time, samples, and draws the results.
 pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
     let mut config = RunConfig::parse(CONFIG, "configs/demo.toml")?;
-    context.note("Measuring this machine …");
+    context.note("Measuring the speed of this machine …");
     let timing = bench::unet(
         bench::What::Train { recompute: false },
         config.network.clone(),
@@ -55,7 +56,7 @@ pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
     config.optim.warmup = config.optim.warmup.min(config.train.steps / 10);
     config.optim.ema_after = config.optim.ema_after.min(config.train.steps / 4);
     context.note(format_args!(
-        "Training a network of {} parameters on pictures drawn on the fly: {} steps of {} images, about {}.",
+        "Training a network with {} parameters on images drawn on the fly: {} steps of {} images, about {}.",
         timing.parameters,
         config.train.steps,
         config.train.batch,
@@ -67,11 +68,11 @@ pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
     context.note("Sampling …");
     let checkpoint = Checkpoint::open(&summary.checkpoint)?;
     let picture = args.out.join("demo.png");
-    draw(&config, &checkpoint, &RunDir(args.out.clone()), context, &picture).context("drawing the picture")?;
+    draw(&config, &checkpoint, &RunDir(args.out.clone()), context, &picture).context("drawing the results")?;
     let run = args.out.display();
     let text = format!(
-        "Trained {} steps in {}. Look at {}\n\n\
-         Go on with\n  \
+        "Trained {} steps in {}. The results are in {}\n\n\
+         Next, try\n  \
          crossfade sample {run} --steps 5 --sampler pc --trajectory --out {run}/pictures\n  \
          crossfade reproduce {run}/pictures/000003.png\n  \
          crossfade train configs/folder.toml --set data.path=YOUR_FOLDER --out runs/mine\n  \
@@ -83,7 +84,7 @@ pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
     context.print(text, json!({ "steps": summary.step, "seconds": trained, "picture": picture }))
 }
 
-/// Real images, samples of two solvers at 5 and 10 steps, one denoising path, the loss.
+/// Draws training images, samples of two samplers at 5 and 10 steps, one trajectory and the loss curve.
 fn draw(config: &RunConfig, checkpoint: &Checkpoint, dir: &RunDir, context: &Context, path: &Path) -> Result<()> {
     const COLUMNS: usize = 14;
     let (c, side) = (config.network.channels, config.network.resolution);
@@ -93,33 +94,33 @@ fn draw(config: &RunConfig, checkpoint: &Checkpoint, dir: &RunDir, context: &Con
     let net = checkpoint.denoiser(Weights::Ema, &context.device)?;
     let starts: Vec<Start> = (0..2 * COLUMNS as u64).map(Start::Index).collect();
     let sheet = |images: &[Image]| contact_sheet(images, COLUMNS, 2, scale);
-    let mut panels = vec![("Images it learnt from".to_string(), sheet(&real))];
-    let mut way: Vec<[Image; 2]> = vec![];
+    let mut panels = vec![("Training images".to_string(), sheet(&real))];
+    let mut trajectory: Vec<[Image; 2]> = vec![];
     for steps in [5, 10] {
         for (sampler, name) in [(Sampler::Alg2, "The paper's Alg. 2"), (Sampler::Ab2, "Second-order solver (ab2)")] {
             let how = SampleConfig { sampler, steps, ..config.sample.clone() };
             let keep = steps == 10 && sampler == Sampler::Ab2;
             let sampled = sample_batch(&net, &how, [c, side, side], config.seed, &starts, &context.device, &mut |s| {
                 if keep {
-                    way.push([s.x_t, s.x0].map(|x| to_images(x.0.clone()).swap_remove(0)));
+                    trajectory.push([s.x_t, s.x0].map(|x| to_images(x.0.clone()).swap_remove(0)));
                 }
             })?;
             let images = to_images(sampled.x0.0);
-            way.extend(keep.then(|| [images[0].clone(), images[0].clone()]));
+            trajectory.extend(keep.then(|| [images[0].clone(), images[0].clone()]));
             panels.push((format!("{name}, {} network evaluations", sampled.nfe), sheet(&images)));
         }
     }
-    let rows = [0, 1].map(|k| way.iter().map(|pair| pair[k].clone()).collect::<Vec<_>>()).concat();
-    let title = "The way of the first one: what the network sees, and its estimate of the picture";
-    panels.push((title.into(), contact_sheet(&rows, way.len(), 2, scale)));
+    let rows = [0, 1].map(|k| trajectory.iter().map(|pair| pair[k].clone()).collect::<Vec<_>>()).concat();
+    let title = "Trajectory of the first image: x_t above, the estimate of x_0 below";
+    panels.push((title.into(), contact_sheet(&rows, trajectory.len(), 2, scale)));
     let curve = Series { name: "training loss".into(), points: smooth(&loss_curve(&dir.log())?) };
     let chart =
         Chart { title: String::new(), x_label: "step".into(), y_label: "loss".into(), log: false, series: vec![curve] };
-    panels.push(("The loss on the way".into(), chart.image()?));
+    panels.push(("Training loss".into(), chart.image()?));
     Ok(write_atomic(path, &board(&panels)?.encode_png(&[])?)?)
 }
 
-/// A running mean, so that the trend shows.
+/// A running mean, because the loss of single batches is too noisy to show a trend.
 fn smooth(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let window = (points.len() / 40).max(1);
     points.windows(window).map(|w| (w[w.len() - 1].0, w.iter().map(|p| p.1).sum::<f64>() / w.len() as f64)).collect()

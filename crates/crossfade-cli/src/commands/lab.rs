@@ -8,27 +8,31 @@ use crossfade::math::{Attenuation, GridKind, NoiseScale};
 use crossfade::sample::Sampler;
 use std::path::PathBuf;
 
-/// Options of `lab`.
+/// Measure samplers against exact denoisers, without training and without files
+///
+/// For a mixture of Gaussians the optimal network is known in closed form. Deterministic samplers are compared with the exact
+/// solution of their equation from the same noise, stochastic samplers by the distribution that they make of one Gaussian, and
+/// all of them with the distribution of the data. The table shows errors and observed orders of convergence.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  crossfade lab --out lab                             about a minute, with chart and JSON
-  crossfade lab --std 0.05 --evaluations 5,10,20      thin modes, few steps
-  crossfade lab --processes all --out lab             DDPM to CLD, every sampler that fits
-  crossfade lab --attenuations all --samplers ab2,pc  every attenuation, two samplers")]
+  crossfade lab --out lab                             about a minute; writes a chart and JSON
+  crossfade lab --std 0.05 --evaluations 5,10,20      narrow modes, few steps
+  crossfade lab --processes all --out lab             all processes, every sampler that fits
+  crossfade lab --attenuations all --samplers ab2,pc  all attenuations, two samplers")]
 pub struct LabArgs {
-    /// Coordinates of a point, 1 to 64 [default: 8]
+    /// Dimensions of a point, 1 to 64 [default: 8]
     #[arg(long, value_name = "N")]
     dim: Option<usize>,
 
-    /// Gaussians in the mixture, 1 to 64 [default: 6]
+    /// Number of Gaussians in the mixture, 1 to 64 [default: 6]
     #[arg(long, value_name = "N")]
     components: Option<usize>,
 
-    /// Deviation of each Gaussian; 0.05 makes thin modes, as images have [default: 0.2]
+    /// Standard deviation of each Gaussian; 0.05 gives narrow modes, as images have [default: 0.2]
     #[arg(long, value_name = "S")]
     std: Option<f64>,
 
-    /// Points a run; more make the distance to the data (W2) sharper [default: 1000]
+    /// Points in each run; more make the distance to the data (W2) more precise [default: 1000]
     #[arg(long, value_name = "N")]
     samples: Option<usize>,
 
@@ -40,24 +44,23 @@ pub struct LabArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = one_of(attenuations()))]
     attenuations: Vec<String>,
 
-    /// How the noise rises: sqrt (the paper's) or linear (rectified flow)
+    /// Noise schedule: sqrt (sigma = sqrt(t), the paper) or linear (sigma = t, rectified flow)
     #[arg(long, default_value = "sqrt", value_parser = one_of(["sqrt", "linear"]))]
     noise: String,
 
-    /// Processes to compare in place of attenuations, or all: adm, ddpm, vp, ve, edm, flow, cld, each with the samplers
-    /// that fit it and the grids that suit both
+    /// Processes to compare instead of attenuations, or all; each runs with the samplers that fit it, on their default grids
     #[arg(long, conflicts_with = "grids", value_name = "NAME,…", value_delimiter = ',', value_parser = one_of(process_names()))]
     processes: Vec<String>,
 
-    /// Samplers to compare, or all [default: all of attenuation, or all that fit --processes]
+    /// Samplers to compare, or all [default: all for attenuation, or all that fit --processes]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = one_of(samplers()))]
     samplers: Vec<String>,
 
-    /// Grids of times to compare, or all [default: uniform-sqrt,uniform-t,reference]
+    /// Time grids to compare, or all [default: uniform-sqrt,uniform-t,reference]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = one_of(grids()))]
     grids: Vec<String>,
 
-    /// Numbers of network evaluations, ascending [default: 5,10,20,40,80,160,320]
+    /// Numbers of network evaluations, in ascending order [default: 5,10,20,40,80,160,320]
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     evaluations: Vec<usize>,
 
@@ -82,8 +85,9 @@ fn grids() -> Vec<&'static str> {
     GridKind::all_in_time().iter().map(GridKind::name).chain(["all"]).collect()
 }
 
-/// The chosen ones of `all`, each once and in the order chosen: the chart shows the first. `default` if none is chosen.
-fn chosen<T: Clone + PartialEq>(
+/// The items of `all` that `names` selects, each once and in that order, because the chart shows the first; `default` if
+/// `names` is empty.
+fn select<T: Clone + PartialEq>(
     names: &[String],
     all: &[T],
     name: impl Fn(&T) -> &'static str,
@@ -114,11 +118,11 @@ impl LabArgs {
             std: self.std.unwrap_or(default.std),
             samples: self.samples.unwrap_or(default.samples),
             seed: self.seed,
-            attenuations: chosen(&self.attenuations, Attenuation::ALL, |a| a.name(), attenuations),
-            processes: chosen(&self.processes, &processes(noise), |law| law.name(), default.processes),
+            attenuations: select(&self.attenuations, Attenuation::ALL, |a| a.name(), attenuations),
+            processes: select(&self.processes, &processes(noise), |law| law.name(), default.processes),
             noise,
-            samplers: chosen(&self.samplers, Sampler::ALL, |s| s.name(), default.samplers),
-            grids: chosen(&self.grids, &GridKind::all_in_time(), GridKind::name, default.grids),
+            samplers: select(&self.samplers, Sampler::ALL, |s| s.name(), default.samplers),
+            grids: select(&self.grids, &GridKind::all_in_time(), GridKind::name, default.grids),
             evaluations: if self.evaluations.is_empty() { default.evaluations } else { self.evaluations.clone() },
         }
     }
@@ -127,14 +131,14 @@ impl LabArgs {
 /// Runs the laboratory.
 pub fn run(args: &LabArgs, context: &Context) -> Result<()> {
     if let Some(dir) = &args.out {
-        std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     }
     let mut progress = context.progress("curves", 0);
     let report = run_lab(&args.config(), &mut |done, all| progress.set(done as u64, all as u64))?;
     drop(progress);
     if let Some(dir) = &args.out {
-        report.save(dir).with_context(|| format!("writing into {}", dir.display()))?;
-        context.note(format_args!("lab.json, lab.md, lab.svg and lab.png are in {}", dir.display()));
+        report.save(dir).with_context(|| format!("writing to {}", dir.display()))?;
+        context.note(format_args!("wrote lab.json, lab.md, lab.svg and lab.png to {}", dir.display()));
     }
     context.print(&report, serde_json::to_value(&report)?)
 }

@@ -1,54 +1,85 @@
-//! One file a verb: its options and what it does.
-pub mod bench;
-pub mod calibrate;
-pub mod compare;
-pub mod completions;
-pub mod config;
-pub mod convert;
-pub mod cost;
-pub mod data;
-pub mod demo;
-pub mod eval;
-pub mod lab;
-pub mod reconstruct;
-pub mod reproduce;
-pub mod sample;
-pub mod sweep;
-pub mod task;
-pub mod train;
-pub mod weights;
+//! The verbs: one file each, with the options, the help text and a function `run`.
+//!
+//! To add one, write `NAME.rs` with a `clap::Args` type, whose doc comment is the help text, and
+//! `run(&options, &context)`; then declare the module and list the verb in `verbs!` below. Help, completions and the tests
+//! that walk all verbs follow from that.
+mod bench;
+mod calibrate;
+mod compare;
+mod completions;
+mod config;
+mod convert;
+mod cost;
+mod data;
+mod demo;
+mod depth;
+mod edge;
+mod eval;
+mod inpaint;
+mod lab;
+mod reconstruct;
+mod reproduce;
+mod saliency;
+mod sample;
+mod sketch;
+mod sr;
+mod sweep;
+mod task;
+mod train;
+mod weights;
 
-use crate::cli::{Cli, Command};
 use crate::context::Context;
 use anyhow::Result;
-use std::time::Instant;
+use clap::Subcommand;
 
-/// Runs the verb that was asked for, in a program that began at `began`.
-pub fn run(cli: Cli, began: Instant) -> Result<()> {
-    let context = Context::new(&cli.global, began)?;
-    match cli.command {
-        Command::Train(args) => train::run(&args, &context),
-        Command::Sample(args) => sample::run(&args, &context),
-        Command::Sr(args) => task::sr(&args, &context),
-        Command::Inpaint(args) => task::inpaint(&args, &context),
-        Command::Saliency(args) => task::map(&args, "saliency", &context),
-        Command::Edge(args) => task::map(&args, "edges", &context),
-        Command::Depth(args) => task::plain(&args, "depth", &context),
-        Command::Sketch(args) => task::plain(&args, "sketch", &context),
-        Command::Sweep(args) => sweep::run(&args, &context),
-        Command::Compare(args) => compare::run(&args, &context),
-        Command::Calibrate(args) => calibrate::run(&args, &context),
-        Command::Reconstruct(args) => reconstruct::run(&args, &context),
-        Command::Reproduce(args) => reproduce::run(&args, &context),
-        Command::Lab(args) => lab::run(&args, &context),
-        Command::Demo(args) => demo::run(&args, &context),
-        Command::Config(command) => config::run(&command, &context),
-        Command::Data(command) => data::run(&command, &context),
-        Command::Eval(command) => eval::run(&command, &context),
-        Command::Weights(command) => weights::run(&command, &context),
-        Command::Convert(args) => convert::run(&args, &context),
-        Command::Cost(args) => cost::run(&args, &context),
-        Command::Bench(command) => bench::run(&command, &context),
-        Command::Completions { shell } => completions::run(shell),
-    }
+/// Defines [`Command`] from the list of verbs: variant, module, type of its options. Verbs appear in the help in this
+/// order. The modules are declared above and not by the macro because rustfmt does not look for files inside macros.
+macro_rules! verbs {
+    ($($(#[$attribute:meta])* $Verb:ident($module:ident::$Options:ident),)*) => {
+        /// The requested verb with its options.
+        #[derive(Debug, Subcommand)]
+        pub enum Command {
+            $($(#[$attribute])* $Verb($module::$Options),)*
+        }
+
+        impl Command {
+            /// Runs the verb.
+            pub fn run(&self, context: &Context) -> Result<()> {
+                match self {
+                    $(Self::$Verb(options) => $module::run(options, context),)*
+                }
+            }
+        }
+    };
+}
+
+verbs! {
+    Train(train::TrainArgs),
+    Sample(sample::SampleArgs),
+    Sr(sr::SrArgs),
+    Inpaint(inpaint::InpaintArgs),
+    Saliency(saliency::SaliencyArgs),
+    Edge(edge::EdgeArgs),
+    Depth(depth::DepthArgs),
+    Sketch(sketch::SketchArgs),
+    Sweep(sweep::SweepArgs),
+    Compare(compare::CompareArgs),
+    Calibrate(calibrate::CalibrateArgs),
+    Reconstruct(reconstruct::ReconstructArgs),
+    Reproduce(reproduce::ReproduceArgs),
+    Lab(lab::LabArgs),
+    Demo(demo::DemoArgs),
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    #[command(subcommand)]
+    Data(data::DataCommand),
+    #[command(subcommand)]
+    Eval(eval::EvalCommand),
+    #[command(subcommand)]
+    Weights(weights::WeightsCommand),
+    Convert(convert::ConvertArgs),
+    Cost(cost::CostArgs),
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    Completions(completions::CompletionsArgs),
 }

@@ -7,41 +7,41 @@ use crossfade::latent::{Originals, reconstruct};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Options of `reconstruct`.
+/// Encode and decode images with a trained autoencoder
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crossfade reconstruct runs/ae-faces faces out --resolution 64
   crossfade reconstruct runs/ae-faces photo.png out
 
-Images go through the encoder and back. Every result is written as a PNG, the first ones also on
-sheet.png, originals above; the PSNR of each and their mean are printed.")]
+Every reconstruction is written as a PNG; sheet.png shows the first ones below their originals.
+The PSNR of each image and the mean are printed.")]
 pub struct ReconstructArgs {
-    /// The directory of an autoencoder's run, one of its checkpoints, or one of a run on its latents
+    /// Run directory or checkpoint of an autoencoder, or of a diffusion network on its latents
     #[arg(value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
 
-    /// A folder of images, or one image
+    /// Image or folder of images
     #[arg(value_name = "IMAGES")]
     images: PathBuf,
 
-    /// Directory for what comes back
+    /// Output directory
     #[arg(value_name = "OUT")]
     out: PathBuf,
 
-    /// Cut the images square and resize them to N x N first [default: as they are]
+    /// Crop the images to squares and resize them to N x N first [default: keep their size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     resolution: Option<u16>,
 
-    /// No more than N images
+    /// Process at most N images
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
 
-    /// Which weights of an autoencoder's checkpoint
+    /// Which copy of an autoencoder's weights to use
     #[arg(long, default_value = "ema")]
     weights: Weights,
 }
 
-/// Shows what an autoencoder keeps.
+/// Reconstructs the images and prints their PSNR.
 pub fn run(args: &ReconstructArgs, context: &Context) -> Result<()> {
     let originals = Originals {
         path: &args.images,
@@ -49,25 +49,25 @@ pub fn run(args: &ReconstructArgs, context: &Context) -> Result<()> {
         resolution: args.resolution.map(usize::from),
     };
     let mut progress = context.progress("images", 0);
-    let mut hear = |done, all| progress.set(done as u64, all as u64);
+    let mut on_progress = |done, all| progress.set(done as u64, all as u64);
     let weights = args.weights.into();
-    let seen = reconstruct(&args.checkpoint, weights, &originals, &args.out, &context.device, &mut hear)
+    let report = reconstruct(&args.checkpoint, weights, &originals, &args.out, &context.device, &mut on_progress)
         .with_context(|| format!("reconstructing {}", args.images.display()))?;
     drop(progress);
     let mut text = String::new();
-    for (name, psnr) in seen.images.iter().take(20) {
+    for (name, psnr) in report.images.iter().take(20) {
         text += &format!("{psnr:6.2} dB  {name}\n");
     }
-    if seen.images.len() > 20 {
-        text += &format!("           and {} more (--json lists all)\n", seen.images.len() - 20);
+    if report.images.len() > 20 {
+        text += &format!("           and {} more (--json lists all)\n", report.images.len() - 20);
     }
     text += &format!(
-        "PSNR {:.2} dB over {} images; factor {}, {:.1} times fewer numbers; sheet {}",
-        seen.mean_psnr,
-        seen.images.len(),
-        seen.factor,
-        seen.compression,
-        seen.sheet.display()
+        "mean PSNR {:.2} dB over {} images; downsampling factor {}, {:.1} times fewer values; contact sheet {}",
+        report.mean_psnr,
+        report.images.len(),
+        report.factor,
+        report.compression,
+        report.sheet.display()
     );
-    context.print(text, json!(seen))
+    context.print(text, json!(report))
 }

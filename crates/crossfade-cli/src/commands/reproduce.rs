@@ -7,28 +7,28 @@ use crossfade::generate::reproduce;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Options of `reproduce`.
+/// Regenerate an image from the settings stored in its PNG, and compare
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   crossfade reproduce pictures/000003.png --out again.png
 
-The file is remade from its own recipe and compared byte for byte (exit code 1 if it differs). On another kind of
-processor pixels may differ by rounding.")]
+The image is generated again and compared byte for byte; the exit code is 1 if it differs. On a
+processor with other vector instructions pixels may differ by rounding.")]
 pub struct ReproduceArgs {
-    /// A PNG made by `crossfade sample`
+    /// PNG written by `crossfade sample`
     #[arg(value_name = "IMAGE.png")]
     pub image: PathBuf,
 
-    /// The checkpoint, if it is not beside the image or one level up; its weights must be the same
+    /// Checkpoint with the same weights [default: searched for beside the image and one level up]
     #[arg(long, value_name = "FILE")]
     pub checkpoint: Option<PathBuf>,
 
-    /// Also write the PNG here
+    /// Also write the regenerated PNG to this file
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
-/// Makes an image again.
+/// Regenerates the image.
 pub fn run(args: &ReproduceArgs, context: &Context) -> Result<()> {
     let again = reproduce(&args.image, args.checkpoint.as_deref(), &context.device)?;
     if let Some(out) = &args.out {
@@ -41,7 +41,7 @@ pub fn run(args: &ReproduceArgs, context: &Context) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "the picture came out differently; it was made by version {} or on another kind of processor",
+        "the regenerated image differs; the original was made by version {}, maybe on another kind of processor",
         again.recipe.version
     )
 }

@@ -1,6 +1,6 @@
 //! `crossfade sweep`.
-use super::train::{Stopped, stop_on_interrupt};
 use crate::context::Context;
+use crate::interrupt::{Stopped, stop_on_interrupt};
 use crate::progress::Progress;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
@@ -10,7 +10,11 @@ use crossfade::study::{self, Event, Options, Plan, Results, from_environment, me
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Options of `sweep`.
+/// Run a study: compare models, samplers and step counts over several seeds
+///
+/// A study is one TOML file that lists models, samplers, steps, seeds and a metric; studies/README.md describes its keys.
+/// Models that are missing are trained into DIR/models, every combination is measured, and the results are written as
+/// table.md, results.csv, results.json, charts and report.html, one page without external files.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crossfade sweep studies/tiny.toml --out runs/tiny-study           a minute or two, no files needed

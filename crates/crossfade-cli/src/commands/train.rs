@@ -4,6 +4,7 @@ mod autoencoder;
 use super::config::describe;
 use crate::cli::Overrides;
 use crate::context::Context;
+use crate::interrupt::stop_on_interrupt;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
@@ -12,10 +13,9 @@ use crossfade::latent::Latent;
 use crossfade::train::{RunDir, Summary, train};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-/// Options of `train`.
+/// Train a network from a configuration file
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crossfade train configs/tiny.toml --out runs/tiny
@@ -25,45 +25,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
   crossfade train configs/latent-faces.toml --data-root /data --out runs/latent-faces
   crossfade train configs/sr-small.toml --data-root /data --out runs/sr
 
-A configuration with an [autoencoder] section trains an autoencoder, one with a [latent] section a
-network on its latents.
+A configuration with an [autoencoder] section trains an autoencoder; one with a [latent] section
+trains a diffusion network on the latents of an autoencoder.
 
-Ctrl-C, or a scheduler's SIGTERM, writes a checkpoint before it stops; --resume continues as if the run had
-never been stopped.")]
+On Ctrl-C or SIGTERM the run writes a checkpoint and stops. --resume then continues to exactly
+the same weights as an uninterrupted run.")]
 pub struct TrainArgs {
-    /// The configuration
+    /// Configuration file
     #[arg(value_name = "CONFIG")]
     pub config: PathBuf,
 
-    /// Directory of the run: log, sample sheets and checkpoints
+    /// Run directory, for the log, sample sheets and checkpoints
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     pub out: Option<PathBuf>,
 
-    /// Continue from the last checkpoint in the directory; without it a directory with a run in it is refused
+    /// Continue from the last checkpoint in the run directory; without this option an existing run is an error
     #[arg(long)]
     pub resume: bool,
 
     #[command(flatten)]
     pub overrides: Overrides,
 
-    /// Seed of weights, order and noise [default: the configuration's]
+    /// Seed of the initial weights, the data order and the noise [default: from the configuration]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,
 
-    /// Check configuration and images, print the resolved configuration and its sizes, and stop
+    /// Check the configuration and the images, print the resolved configuration and its memory use, and exit
     #[arg(long)]
     pub dry_run: bool,
 }
 
 impl TrainArgs {
-    /// The configuration as asked for.
+    /// The configuration with the overrides and the seed applied.
     pub fn config(&self) -> Result<RunConfig> {
         let config = self.overrides.load(&self.config)?;
         Ok(RunConfig { seed: self.seed.unwrap_or(config.seed), ..config })
     }
 }
 
-/// Trains.
+/// Trains a diffusion network or, if the configuration says so, an autoencoder.
 pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
     if is_autoencoder(&read_text(&args.config)?) {
         return autoencoder::run(args, context);
@@ -82,48 +82,18 @@ pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
     finish(&summary, &next, context)
 }
 
-/// A flag that Ctrl-C sets, and SIGTERM, with which schedulers announce the end.
-pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    let heard = move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            // Whoever asks twice does not want to wait; files appear whole or not at all.
-            std::process::exit(Stopped::CODE.into());
-        }
-    };
-    ctrlc::set_handler(heard).context("listening for Ctrl-C")?;
-    Ok(stop)
-}
-
-/// A study ended early because it was asked to: schedulers must not take it for done.
-#[derive(Debug)]
-pub struct Stopped;
-
-impl Stopped {
-    /// The exit code: that of a program ended by Ctrl-C.
-    pub const CODE: u8 = 130;
-}
-
-impl std::fmt::Display for Stopped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "stopped before the end; the same command goes on")
-    }
-}
-
-impl std::error::Error for Stopped {}
-
-/// Tells how a run ended and what can be done next.
+/// Prints how a run ended and the command to run next.
 fn finish(summary: &Summary, next: &str, context: &Context) -> Result<()> {
     for damaged in &summary.passed_over {
-        context.note(format_args!("passed over: {damaged}"));
+        context.note(format_args!("skipped a damaged checkpoint: {damaged}"));
     }
-    let how = if summary.stopped { "stopped" } else { "done" };
-    let text = format!("{how} after {} steps; checkpoint {}\nnext: {next}", summary.step, summary.checkpoint.display());
+    let outcome = if summary.stopped { "stopped" } else { "finished" };
+    let text =
+        format!("{outcome} after {} steps; checkpoint {}\nnext: {next}", summary.step, summary.checkpoint.display());
     if context.json { context.line(summary) } else { context.print(text, json!(null)) }
 }
 
-/// Trains with progress; with `--json` every logged step is a line.
+/// Trains with a progress bar; with `--json`, prints one line for every logged step.
 pub fn fit(config: &RunConfig, out: &Path, resume: bool, stop: &AtomicBool, context: &Context) -> Result<Summary> {
     let mut progress = context.progress("training", config.train.steps);
     let mut smooth = None::<f64>;
@@ -138,10 +108,11 @@ pub fn fit(config: &RunConfig, out: &Path, resume: bool, stop: &AtomicBool, cont
             failed = failed.take().or(context.line(step).err());
         }
     })
-    .with_context(|| format!("training into {}", out.display()))?;
+    .with_context(|| format!("training in {}", out.display()))?;
     failed.map_or(Ok(summary), Err)
 }
 
+/// Prints the resolved configuration, its sizes and the dataset, after checking that all of them can be opened.
 fn dry_run(config: &RunConfig, context: &Context) -> Result<()> {
     let latent = config.latent.as_ref().map(|latent| Latent::open(latent, &context.device)).transpose()?;
     latent.as_ref().map_or(Ok(()), |latent| latent.must_fit(config.channels()))?;

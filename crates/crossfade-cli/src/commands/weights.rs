@@ -11,24 +11,24 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What can be done with the weights that metrics need.
+/// Download the pretrained weights that metrics need
 #[derive(Debug, Subcommand)]
 pub enum WeightsCommand {
-    /// Fetch weights into the cache; they are kept only if their SHA-256 is the known one
+    /// Download weights into the cache; a file with the wrong SHA-256 is rejected
     #[command(after_help = "Examples:
   crossfade weights get inception
   crossfade weights get inception --from Downloads/pt_inception-2015-12-05-6726825d.pth
 
-The cache is CROSSFADE_CACHE, or `crossfade` in the platform's directory for caches.")]
+The cache is the directory CROSSFADE_CACHE, or `crossfade` in the platform's cache directory.")]
     Get {
-        /// Which ones; `weights list` shows them
+        /// Name of the weights (see `weights list`)
         name: String,
 
-        /// A file that was fetched in another way; without it, curl fetches the known address
+        /// Use this file, downloaded by other means, instead of downloading with curl
         #[arg(long, value_name = "FILE")]
         from: Option<PathBuf>,
     },
-    /// Show what weights there are and which of them are in the cache
+    /// List the known weights and whether they are in the cache
     List,
 }
 
@@ -43,15 +43,15 @@ pub fn run(command: &WeightsCommand, context: &Context) -> Result<()> {
 fn get(entry: &Entry, from: Option<&Path>, context: &Context) -> Result<()> {
     let path = entry.path()?;
     if path.is_file() && sha256_file(&path)? == entry.sha256 {
-        let text = format!("{} is there already: {}", entry.name, path.display());
+        let text = format!("{} is already in the cache: {}", entry.name, path.display());
         return context.print(text, json!({ "name": entry.name, "path": path, "sha256": entry.sha256 }));
     }
     let fetched = match from {
         Some(file) => read(file, entry.bytes)?,
         None => {
-            context.note(format_args!("fetching {} ({})", entry.url, bytes(entry.bytes)));
+            context.note(format_args!("downloading {} ({})", entry.url, bytes(entry.bytes)));
             let by_hand = entry.by_hand()?;
-            fetch(entry, context).with_context(|| format!("{} was not fetched; {by_hand}", entry.file))?
+            fetch(entry, context).with_context(|| format!("{} could not be downloaded; {by_hand}", entry.file))?
         }
     };
     let path = entry.store(&fetched)?;
@@ -59,14 +59,14 @@ fn get(entry: &Entry, from: Option<&Path>, context: &Context) -> Result<()> {
     context.print(text, json!({ "name": entry.name, "path": path, "sha256": entry.sha256 }))
 }
 
-/// At most one byte more than `limit`.
+/// Reads at most one byte more than `limit`: enough to see that a file is too long, without reading all of it.
 fn read(file: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![];
     File::open(file).map_err(crossfade::Error::io(file))?.take(limit + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Through the system's curl: one command does not justify an HTTP client with its certificates in the program.
+/// Downloads with the system's curl: one command does not justify an HTTP client and certificates in the program.
 fn fetch(entry: &Entry, context: &Context) -> Result<Vec<u8>> {
     let options = ["--location", "--fail", "--silent", "--show-error", "--connect-timeout", "20", entry.url];
     let mut child = Command::new("curl")
@@ -75,18 +75,18 @@ fn fetch(entry: &Entry, context: &Context) -> Result<Vec<u8>> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .context("starting curl, which fetches the file")?;
+        .context("starting curl, which downloads the file")?;
     let mut fetched = Vec::with_capacity(entry.bytes as usize);
     if let Some(stdout) = child.stdout.take() {
         let mut progress = context.progress("bytes", entry.bytes);
-        // One byte more than expected tells that the file is another.
+        // One byte more than expected is enough to see that it is a different file.
         let (mut reader, mut block) = (stdout.take(entry.bytes + 1), vec![0; 1 << 16]);
         while let n @ 1.. = reader.read(&mut block)? {
             fetched.extend_from_slice(&block[..n]);
             progress.set(fetched.len() as u64, entry.bytes);
         }
     }
-    // Its output is closed by now, so it ends even if it had more to say.
+    // Standard output is closed by now, so curl ends even if it had more to write.
     let output = child.wait_with_output().context("waiting for curl")?;
     if !output.status.success() && fetched.len() as u64 <= entry.bytes {
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());

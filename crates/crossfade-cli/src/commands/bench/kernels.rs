@@ -10,19 +10,19 @@ use std::fmt::Write;
 /// Options of `bench kernels`.
 #[derive(Debug, Args)]
 pub struct KernelsArgs {
-    /// Networks whose shapes are measured: `default` is that of `bench unet`, all others as in `config list`
+    /// Networks whose shapes are timed: `default` is the network of `bench unet`, the others are those of `config list`
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "default,cifar10-one-m160,cifar10-two-m192", value_parser = crate::cli::one_of(names()))]
     pub networks: Vec<String>,
 
-    /// Images at a time
+    /// Batch size
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub batch: u64,
 
-    /// Only kernels whose name contains this; may be given many times
+    /// Time only kernels whose name contains TEXT; repeatable
     #[arg(long, value_name = "TEXT")]
     pub filter: Vec<String>,
 
-    /// Measurements of each kernel at least; short ones are measured more often. The median counts
+    /// Minimum number of timed runs of each kernel; short kernels run more often. The median is reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub repeat: u64,
 }
@@ -31,7 +31,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     ["default"].into_iter().chain(PRESETS)
 }
 
-/// Measures and prints a table.
+/// Times the kernels and prints a table.
 pub fn run(args: &KernelsArgs, context: &Context) -> Result<()> {
     let network = |name: &String| (name.clone(), preset(name).unwrap_or_default());
     let options = Options {
@@ -46,18 +46,18 @@ pub fn run(args: &KernelsArgs, context: &Context) -> Result<()> {
     context.print(table(&report), json!(report))
 }
 
-/// A part of the table: its title, its kernels, its passes.
+/// The parts of the table: title, kinds of kernels, passes.
 const PARTS: [(&str, &[Kind], &[&str]); 3] = [
     ("convolutions", &[Kind::Conv3x3, Kind::Conv1x1, Kind::ConvOther], &["forward", "by input", "by weights"]),
     ("other arithmetic", &[Kind::Attention, Kind::Linear], &["forward", "backward"]),
-    ("memory", &[Kind::Norm, Kind::Elementwise, Kind::Update], &["forward", "backward", "step"]),
+    ("memory-bound", &[Kind::Norm, Kind::Elementwise, Kind::Update], &["forward", "backward", "step"]),
 ];
 
 fn table(report: &KernelReport) -> String {
     let limits = &report.limits;
     let mut text = format!(
         "{}, {} threads, batch {}; measured limits: {:.0} GF/s (fused multiply-add), {:.1} GB/s (triad)\n\
-         Each pass: milliseconds, GF/s or GB/s, % of the limit. W: Winograd, in operations of the direct method.\n",
+         Each pass: milliseconds, GF/s or GB/s, % of the limit. W: Winograd, counted in operations of the direct method.\n",
         limits.instructions, limits.threads, report.batch, limits.peak_gflops, limits.triad_gbs
     );
     for (title, kinds, passes) in PARTS {
@@ -65,7 +65,7 @@ fn table(report: &KernelReport) -> String {
         if rows.is_empty() {
             continue;
         }
-        let unit = if title == "memory" { "GB/s" } else { "GF/s" };
+        let unit = if title == "memory-bound" { "GB/s" } else { "GF/s" };
         let heads: String = passes.iter().map(|pass| format!("{pass:>20}")).collect();
         let units: String = passes.iter().map(|_| format!("{:>9}{unit:>6}{:>5}", "ms", "%")).collect();
         let _ = write!(text, "\n{title:<36}{heads}\n{:<36}{units}\n", "");
@@ -87,9 +87,9 @@ fn cell(pass: Option<&Pass>) -> String {
     format!("{:>9.3}{rate:>6.places$}{:>5.0}", pass.median_ms, 100.0 * pass.share)
 }
 
-/// Time of the kernels of each network, by group.
+/// The time that the kernels of each network take together, by kind.
 fn profile(report: &KernelReport) -> String {
-    let mut text = String::from("\nkernels times calls, ms (share)          one evaluation       one training step\n");
+    let mut text = String::from("\nkernel time x calls, ms (share)          one evaluation       one training step\n");
     let mut names: Vec<&str> = report.profile.iter().map(|share| share.network.as_str()).collect();
     names.dedup();
     for name in names {

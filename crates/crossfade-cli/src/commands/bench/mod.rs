@@ -9,23 +9,24 @@ use crossfade::nn::{BackboneConfig, Decoders, UNetConfig};
 use crossfade::{Error, bench};
 use serde_json::json;
 
-/// What can be measured.
+/// Benchmark the network and its kernels
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Time the network: a forward pass, a training step, or sampling
+    /// Time the network: a forward pass, a training step or sampling
     #[command(after_help = "Examples:
   crossfade bench unet --what train --batch 32 --threads 2
   crossfade bench unet --what sample --steps 10 --json")]
     Unet(UnetArgs),
-    /// Time every kernel by shape, against what the processor can do at best
+    /// Time every kernel by shape, and compare with the limits of the processor
     #[command(after_help = "Examples:
   crossfade bench kernels --networks default --batch 16
   crossfade bench kernels --filter 'conv 3x3' --filter attention --threads 1
   crossfade bench kernels --filter @8 --json
 
-Let nothing else run meanwhile. Rates of convolutions count the operations of the direct method; those marked W
-are computed by Winograd's F(4x4,3x3), which needs a quarter of its multiplications, so that they can pass 100 % of
-the peak. Kernels without much arithmetic are compared with a memory triad; tensors that fit a cache can pass it.")]
+Run nothing else meanwhile. Rates of convolutions count the operations of the direct method.
+Those marked W use Winograd's F(4x4,3x3), which needs a quarter of the multiplications and can
+therefore exceed 100 % of the peak. Memory-bound kernels are compared with a memory triad;
+tensors that fit into a cache can exceed its rate.")]
     Kernels(kernels::KernelsArgs),
 }
 
@@ -36,7 +37,7 @@ pub struct UnetArgs {
     #[arg(long, default_value = "forward")]
     pub what: What,
 
-    /// Side of the images
+    /// Height and width of the images
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub resolution: usize,
 
@@ -48,31 +49,31 @@ pub struct UnetArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,2,2")]
     pub mult: Vec<usize>,
 
-    /// Blocks a level
+    /// Blocks per level
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub blocks: usize,
 
-    /// Resolutions with attention
+    /// Resolutions that have attention
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "16,8")]
     pub attention: Vec<usize>,
 
-    /// Decoders: 2, or 1 from which the other output follows
+    /// Number of decoders, 1 or 2
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub decoders: u8,
 
-    /// Images at a time
+    /// Batch size
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
     pub batch: u64,
 
-    /// Steps of the sampler, for `--what sample`
+    /// Number of sampler steps, for `--what sample`
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,
 
-    /// For `--what train`: results that are cheap to compute are not kept for the backward pass
+    /// For `--what train`: recompute cheap activations in the backward pass instead of storing them
     #[arg(long)]
     pub recompute: bool,
 
-    /// Measurements; the median and the best are reported, after two more that are not counted
+    /// Number of timed runs, after two for warm-up; the median and the best are reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub repeat: u64,
 }
@@ -82,9 +83,9 @@ pub struct UnetArgs {
 pub enum What {
     /// One forward pass
     Forward,
-    /// One step of training: forward, backward, optimiser, averaged weights
+    /// One training step: forward, backward, optimiser and moving average
     Train,
-    /// Images from noise
+    /// Sampling from noise
     Sample,
 }
 
@@ -113,7 +114,7 @@ pub fn run(command: &BenchCommand, context: &Context) -> Result<()> {
     }
 }
 
-/// The output is one line, so that it can be compared with a peer's.
+/// Times the network. `--json` prints one line in the format of tools/compare_peers.py.
 fn unet(args: &UnetArgs, context: &Context) -> Result<()> {
     let what = match args.what {
         What::Forward => bench::What::Forward,

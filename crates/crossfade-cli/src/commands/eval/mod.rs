@@ -10,7 +10,7 @@ use crate::context::Context;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// The metrics.
+/// Compute metrics: FID, KID, PSNR, SSIM, LPIPS, saliency, edges, regions, statistics
 #[derive(Debug, Subcommand)]
 pub enum EvalCommand {
     #[command(flatten)]

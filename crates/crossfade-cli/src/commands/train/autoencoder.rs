@@ -1,6 +1,7 @@
-//! `crossfade train` of an autoencoder.
-use super::{TrainArgs, finish, stop_on_interrupt};
+//! `crossfade train` for a configuration with an `[autoencoder]` section.
+use super::{TrainArgs, finish};
 use crate::context::Context;
+use crate::interrupt::stop_on_interrupt;
 use crate::output::thousands;
 use anyhow::{Context as _, Result};
 use crossfade::Error;
@@ -8,7 +9,7 @@ use crossfade::config::AutoencoderRun;
 use crossfade::train::{Event, RunDir, train_autoencoder};
 use serde_json::json;
 
-/// Trains.
+/// Trains the autoencoder.
 pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
     let config = args.overrides.load_autoencoder(&args.config)?;
     let config = AutoencoderRun { seed: args.seed.unwrap_or(config.seed), ..config };
@@ -21,7 +22,7 @@ pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
     let mut progress = context.progress("training", steps);
     let (mut smooth, mut failed) = (None::<f64>, None);
     let size = config.autoencoder.channels * config.autoencoder.resolution.pow(2);
-    let mut hear = |event: Event| match event {
+    let mut on_event = |event: Event| match event {
         Event::Note(text) => context.note(text),
         Event::Step(step) => {
             let error = step.terms.nll / size as f64;
@@ -35,13 +36,14 @@ pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
         }
     };
     let dir = RunDir(out.clone());
-    let summary = train_autoencoder(&config, &dir, &context.device, args.resume, &stop, &mut hear)
-        .with_context(|| format!("training into {}", out.display()))?;
+    let summary = train_autoencoder(&config, &dir, &context.device, args.resume, &stop, &mut on_event)
+        .with_context(|| format!("training in {}", out.display()))?;
     drop(progress);
     failed.map_or(Ok(()), Err)?;
     finish(&summary, &format!("crossfade reconstruct {} IMAGES OUT", out.display()), context)
 }
 
+/// Prints the resolved configuration, its size and the dataset.
 fn dry_run(config: &AutoencoderRun, context: &Context) -> Result<()> {
     let net = &config.autoencoder;
     let data = config.data.open(net.resolution, net.channels).context("opening the images")?;
