@@ -10,7 +10,7 @@ use crate::nn::Denoiser;
 use crate::sample::Predict;
 use crate::task::TaskConfig;
 use crate::train::prepare;
-use crossfade_math::{Field, Process};
+use crossfade_math::{Adm, Field};
 use std::sync::Arc;
 
 /// Sums over held-out forward samples, in equal bins of √t.
@@ -44,7 +44,7 @@ impl Calibration {
 }
 
 /// The two estimates of x_0 from both heads at one t < 1: −H_1(phi), and what the eps head adds to it.
-pub fn estimates<F: Field>(process: &Process, x_t: &F, phi: &[F], eps: &F, t: f64) -> (F, F) {
+pub fn estimates<F: Field>(process: &Adm, x_t: &F, phi: &[F], eps: &F, t: f64) -> (F, F) {
     let (a, native) = process.x0_estimates(x_t, phi, eps, &t.into());
     // native = t a + (1−t) b.
     let b = F::lincomb(&[((1.0 / (1.0 - t)).into(), &native), ((-t / (1.0 - t)).into(), &a)]);
@@ -64,21 +64,23 @@ pub fn calibrate(
     device: &Device,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<f64>> {
-    if let Some(baseline) = &config.baseline {
-        let problem = format!("heads are weighed for attenuation; the process {} has one estimate", baseline.name());
+    let Some(adm) = config.process.adm() else {
+        let name = config.process.name();
+        let problem = format!("only the two heads of the process adm can be weighed; {name} has one estimate");
         return Err(Error::request(problem));
-    }
+    };
     // Another seed than training's: other noise and times, and with it held-out samples.
-    let config = RunConfig { seed: config.seed ^ 0x5EED_CA11, ..config.clone() };
+    let config = &RunConfig { seed: config.seed ^ 0x5EED_CA11, ..config.clone() };
     let loading = LoaderConfig { batch: 1, seed: config.seed, flip: false, threads: 1, cache: false };
+    let net = net.conditioned(None);
     let mut batches = Batches::start(set, TaskConfig::default(), loading, 0, latent, None, &mut |_, _| ())?;
     let mut calibration = Calibration::new(bins);
     let wide = |x: Images| to_host(x.0).into_iter().map(f64::from).collect::<Vec<_>>();
     for done in 0..images {
-        let sample = prepare(batches.next_batch()?, &config, device).noised;
+        let sample = prepare(batches.next_batch()?, config, device).noised;
         let t = sample.t[0].min(1.0 - 1e-6);
         let heads = net.predict(&sample.x_t, t)?;
-        let (a, b) = estimates(&net.process, &sample.x_t, &heads.phi, &heads.eps, t);
+        let (a, b) = estimates(adm, &sample.x_t, &heads.phi, &heads.eps, t);
         calibration.add(t, &wide(sample.x0), &wide(a), &wide(b));
         progress(done + 1, images);
     }
@@ -89,12 +91,11 @@ pub fn calibrate(
 mod tests {
     use super::*;
     use crate::lab::{Mixture, Oracle, normals};
-    use crossfade_math::Precond;
 
     /// Heads that err independently by (e1, e2) in raw outputs have w* = e2²/(e1² + e2²) at every t.
     #[test]
     fn the_best_weight_is_found() {
-        let (process, n) = (Process::default(), 4000);
+        let (process, n) = (Adm::default(), 4000);
         let mixture = Mixture::random(4, 3, 0.2, 0.8, 1);
         let oracle = Oracle::new(mixture.clone(), process);
         let (x0, eps) = (mixture.sample(n, 2), normals(4, n, 3, 0));
@@ -102,7 +103,7 @@ mod tests {
             let mut calibration = Calibration::new(4);
             for t in [0.04, 0.16, 0.4, 0.8] {
                 let x_t = process.x_t(&x0, &process.phi(&x0, &[]), &eps, &t.into());
-                let c = Precond::default().scalings(&process, t);
+                let c = process.scalings(t);
                 let mut heads = oracle.predict(&x_t, t).unwrap();
                 heads.phi[0] = heads.phi[0].plus(&normals(4, n, 4, 0).scale(c.phi[0].out * e1));
                 heads.eps = heads.eps.plus(&normals(4, n, 5, 0).scale(c.eps.out * e2));

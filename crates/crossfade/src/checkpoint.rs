@@ -8,10 +8,9 @@ use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::latent::{FIRST_STAGE, SCALE_FACTOR};
 use crate::nn::weights::apply;
-use crate::nn::{AutoencoderConfig, CondUNet, Denoiser};
+use crate::nn::{AutoencoderConfig, Denoiser};
 use crate::tensorfile::{HostTensor, TensorFile, TensorMap};
 pub use crate::torchfile::Weights;
-use crate::train::{Learner, RunDir};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -132,26 +131,8 @@ impl Checkpoint {
         }
     }
 
-    /// The network with the chosen weights, ready to sample. A converted file holds one copy of the weights, without prefix.
+    /// The network with the chosen weights and its process. A converted file holds one copy of the weights, without prefix.
     pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
-        if self.config.condition.is_some() {
-            let (path, task) = (self.path.display(), &self.config.task);
-            let problem = format!("{path} was trained for the task {}; use `crossfade {}`", task.name(), task.verb());
-            return Err(Error::request(problem));
-        }
-        self.network(weights, device)
-    }
-
-    /// As [`Checkpoint::denoiser`] for a network with a condition.
-    pub fn conditional(&self, weights: Weights, device: &Device) -> Result<Denoiser<CondUNet>> {
-        if self.config.condition.is_none() {
-            let problem = format!("{} has no condition; use `crossfade sample`", self.path.display());
-            return Err(Error::request(problem));
-        }
-        self.network(weights, device)
-    }
-
-    fn network<N: Learner>(&self, weights: Weights, device: &Device) -> Result<Denoiser<N>> {
         let names = self.opened.file.shapes();
         let trained = names.iter().any(|(name, _)| name.starts_with("model."));
         let prefix = if trained { weights.prefix() } else { "" };
@@ -159,8 +140,35 @@ impl Checkpoint {
         let named = |(name, shape, values): HostTensor| (name[prefix.len()..].to_string(), (shape, values));
         let chosen = RefCell::new(chosen.into_iter().map(named).collect::<TensorMap>());
         let take = |name: &str| chosen.borrow_mut().remove(name);
-        let unet = apply(N::lazy(&self.config, device), &take).map_err(|e| Error::file(&self.path, e.to_string()))?;
-        Ok(self.config.denoiser(unet))
+        let lazy = self.config.network.lazy(self.config.ports(), device);
+        let network = apply(lazy, &take).map_err(|e| Error::file(&self.path, e.to_string()))?;
+        Ok(self.config.denoiser(network))
+    }
+}
+
+/// A directory of a run.
+pub struct RunDir(pub PathBuf);
+
+impl RunDir {
+    /// Checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.0.join("checkpoints")
+    }
+    /// Sample grids.
+    pub fn samples(&self) -> PathBuf {
+        self.0.join("samples")
+    }
+    /// One JSON line a logged step.
+    pub fn log(&self) -> PathBuf {
+        self.0.join("log.jsonl")
+    }
+    /// The same and sample grids as event files for TensorBoard.
+    pub fn events(&self) -> PathBuf {
+        self.0.join("events")
+    }
+    /// The resolved configuration.
+    pub fn config(&self) -> PathBuf {
+        self.0.join("config.toml")
     }
 }
 

@@ -8,11 +8,10 @@ use crate::apply::{Model, Part};
 use crate::bench::peak_rss_mb;
 use crate::config::{RunConfig, SampleConfig};
 use crate::data::Planes;
-use crate::engine::{Device, to_host};
 use crate::error::{Error, Result};
-use crate::generate::{Maker, Start, sample_batch};
+use crate::generate::{Pipeline, StartNoise};
 use crate::nn::config::{BlockPlan, Resample};
-use crate::nn::{BackboneConfig, Decoders, Denoiser, NetworkPorts, UNetConfig};
+use crate::nn::{BackboneConfig, Decoders, NetworkPorts, UNetConfig};
 
 /// Multiplications with an addition of one evaluation for one image. Normalisations, activations, sums, resampling and
 /// softmax are not counted, as in PyTorch's `FlopCounterMode`, whose numbers are twice these.
@@ -122,19 +121,13 @@ pub struct Speed {
 impl Cost {
     /// What can be counted without running the network.
     pub fn count(config: &RunConfig) -> Result<Self> {
-        let (parameters, macs, resolution) = match &config.condition {
-            Some(network) => (network.parameter_count(config.ports()), None, side(config)?),
-            None => {
-                let network = &config.network;
-                (
-                    network.parameter_count(config.ports()),
-                    Some(Macs::of(network, config.ports())),
-                    [network.resolution; 2],
-                )
-            }
+        let parameters = config.network.parameter_count(config.ports());
+        let (macs, resolution) = match config.network.as_unet() {
+            Some(network) => (Some(Macs::of(network, config.ports())), [network.resolution; 2]),
+            None => (None, side(config)?),
         };
-        let sample = config.sample.resolved(&config.law())?;
-        let evaluations = sample.evaluations(&config.law())?;
+        let sample = config.sample.resolved(&config.process)?;
+        let evaluations = sample.evaluations(&config.process)?;
         Ok(Self {
             resolution,
             parameters: parameters as u64,
@@ -154,45 +147,45 @@ fn side(config: &RunConfig) -> Result<[usize; 2]> {
     config.task.task().size().ok_or_else(|| Error::request("the task does not say the size of its images"))
 }
 
-/// Times `repeat` batches of an unconditional network after one short one that warms up.
+/// Times `repeat` batches after one that warms up: pictures, or tiles of the size of training for a task.
 pub fn measure(
-    net: &Denoiser,
+    pipeline: &Pipeline,
     config: &RunConfig,
     batch: usize,
     repeat: usize,
-    device: &Device,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Speed> {
-    let size = [config.network.channels, config.network.resolution, config.network.resolution];
-    let starts: Vec<Start> = (0..batch as u64).map(Start::Index).collect();
-    let run = |sample: &SampleConfig| -> Result<f64> {
+    if !config.task.is_unconditional() {
+        return measure_task(pipeline, config, batch, repeat, progress);
+    }
+    let starts: Vec<StartNoise> = (0..batch as u64).map(StartNoise::Index).collect();
+    let run = |pipeline: &Pipeline| -> Result<f64> {
         let began = Instant::now();
-        let out = sample_batch(net, sample, size, 0, &starts, device, &mut |_| ())?;
-        // Reading the values makes an asynchronous device finish.
-        let _ = to_host(out.x0.0);
+        // The pipeline reads the values, which makes an asynchronous device finish.
+        pipeline.sample(0, &starts, &mut |_| ())?;
         Ok(began.elapsed().as_secs_f64())
     };
-    run(&SampleConfig { steps: 1, ..config.sample.clone() })?;
-    best(batch, repeat, progress, &mut || run(&config.sample))
+    run(&pipeline.with_sample(&SampleConfig { steps: 1, ..pipeline.sample_config().clone() })?)?;
+    best(batch, repeat, progress, &mut || run(pipeline))
 }
 
-/// Times `repeat` batches of windows of the size of training after one that warms up.
-pub fn measure_task(
-    maker: &Maker,
+fn measure_task(
+    pipeline: &Pipeline,
     config: &RunConfig,
     batch: usize,
     repeat: usize,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Speed> {
     let (task, size) = (config.task.task(), side(config)?);
+    let model = pipeline.task_model(config.task.name(), 0)?;
     let [height, width] = size.map(|side| side / task.scale());
     let channels = task.condition_channels();
-    let seen = Planes::new([channels, height, width], vec![0.0; channels * height * width]);
-    let condition = if channels == 3 { task.condition(seen)? } else { seen };
+    let image = Planes::new([channels, height, width], vec![0.0; channels * height * width]);
+    let condition = if channels == 3 { task.condition(image)? } else { image };
     let parts = vec![Part { condition, size, y: 0, x: 0 }; batch];
     let mut run = || {
         let began = Instant::now();
-        maker.make(0, &parts)?;
+        model.make(0, &parts)?;
         Ok(began.elapsed().as_secs_f64())
     };
     run()?;

@@ -3,9 +3,9 @@ use super::{median_and_best, peak_rss_mb};
 use crate::config::RunConfig;
 use crate::engine::{Device, Tensor};
 use crate::error::Result;
-use crate::generate::{Start, sample_batch};
+use crate::generate::{Pipeline, StartNoise};
 use crate::loader::Batch;
-use crate::nn::{BackboneConfig, Denoiser, DropoutKey, NetworkPorts, UNetConfig};
+use crate::nn::{BackboneConfig, Context, Denoiser, DropoutKey, Mode, NetworkPorts, Statistics, UNetConfig};
 use crate::rng::{Purpose, Stream};
 use crate::sample::Sampler;
 use crate::train::{Gradients, Prepared, TrainState, prepare};
@@ -87,7 +87,7 @@ pub fn unet(
 type Task<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
 fn images(config: &RunConfig, batch: usize) -> Batch {
-    let (c, side) = (config.network.channels, config.network.resolution);
+    let (c, side) = (config.network.channels(), config.network.resolution().unwrap_or_default());
     let shape = [batch, c, side, side];
     let mut pixels = vec![0.0; shape.iter().product()];
     Stream::new(0, 0, 0, Purpose::Procedural).fill_normal(&mut pixels);
@@ -96,8 +96,7 @@ fn images(config: &RunConfig, batch: usize) -> Batch {
 
 /// A network without anything that only training needs.
 fn denoiser(config: &RunConfig, device: &Device) -> Denoiser {
-    let unet = config.network.init(config.ports(), config.seed, device);
-    config.denoiser(unet)
+    config.denoiser(config.network.init(config.ports(), config.seed, device))
 }
 
 /// Reading a value makes an asynchronous device finish.
@@ -108,16 +107,17 @@ fn finish(x: Tensor<4>) {
 fn evaluation<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Task<'a> {
     let (net, x) = (denoiser(config, device), prepare(images(config, batch), config, device).noised);
     Box::new(move || {
-        finish(net.heads(x.x_t.0.clone(), &x.t, None).eps);
+        finish(net.heads(x.x_t.0.clone(), &x.t, &Context::default()).eps);
         Ok(())
     })
 }
 
 fn sampling<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Task<'a> {
-    let (c, side) = (config.network.channels, config.network.resolution);
-    let (net, starts) = (denoiser(config, device), (0..batch as u64).map(Start::Index).collect::<Vec<_>>());
+    let starts: Vec<_> = (0..batch as u64).map(StartNoise::Index).collect();
+    let net = denoiser(config, device);
     Box::new(move || {
-        finish(sample_batch(&net, &config.sample, [c, side, side], 0, &starts, device, &mut |_| ())?.x0.0);
+        let pipeline = Pipeline::new(net.clone(), None, config, &config.sample, device)?;
+        pipeline.sample(0, &starts, &mut |_| ())?;
         Ok(())
     })
 }
@@ -127,9 +127,13 @@ fn training<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Task
     Box::new(move || {
         let key = DropoutKey { seed: 0, step: state.step, samples: data.counters.clone() };
         let Prepared { noised, labels, .. } = prepare(data.clone(), config, device);
-        let loss = config.loss.loss(&state.net, &noised, labels, Some(&key), None).total;
-        let grads = GradientsParams::from_grads(loss.backward(), &state.net.unet);
-        let grads = Gradients::new(grads, &state.net.unet);
+        let loss = {
+            let statistics = Statistics::default();
+            let mode = Mode::Train { dropout: &key, statistics: &statistics };
+            config.loss.loss(&state.net, &noised, &Context::default().with_labels(labels), mode, None).total
+        };
+        let grads = GradientsParams::from_grads(loss.backward(), &state.net.network);
+        let grads = Gradients::new(grads, &state.net.network);
         let norm = grads.norm();
         state.update(&grads, norm, config);
         Ok(())

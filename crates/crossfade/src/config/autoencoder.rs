@@ -79,7 +79,7 @@ impl AutoencoderRun {
     pub fn must_resume_as(&self, wanted: &Self) -> Result<()> {
         let neutral = |config: &Self| {
             let mut config = config.clone();
-            config.train = config.train.without_habits();
+            config.train = config.train.with_default_output_options();
             config
         };
         must_equal(&neutral(self), &neutral(wanted))

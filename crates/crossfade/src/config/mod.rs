@@ -12,10 +12,8 @@ mod sizes;
 mod study;
 mod tasks;
 mod validate;
-mod written;
 
 pub use autoencoder::{AutoencoderRun, is_autoencoder};
-pub use crossfade_math::path::Baseline;
 pub use difference::{Difference, differences};
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::Sizes;
@@ -25,11 +23,10 @@ pub use study::{Axes, Evaluate, Metric, Study, StudyModel};
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
 use crate::loss::Objective;
-use crate::nn::{CondUNetConfig, Denoiser, NetworkPorts, UNetConfig};
-use crate::sample::Law;
+use crate::nn::{Denoiser, Network, NetworkConfig, NetworkPorts};
 use crate::task::TaskConfig;
-use crossfade_math::path::Output;
-use crossfade_math::{AttenuationFn, EmaSchedule, LrSchedule, Precond, Process};
+use crossfade_math::process::Outputs;
+use crossfade_math::{EmaSchedule, LrSchedule, Process};
 use read::Problem;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -40,23 +37,19 @@ use std::path::Path;
 const MAX_BYTES: u64 = 256 << 10;
 
 /// Every option of a run.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
     /// Seed of the weights, the order of the images, the noise and the samples.
     pub seed: u64,
     /// What is made, from what.
+    #[serde(skip_serializing_if = "TaskConfig::is_unconditional")]
     pub task: TaskConfig,
-    /// How images fade and noise rises.
+    /// The forward process, with what the network predicts under it.
+    #[serde(deserialize_with = "read::process")]
     pub process: Process,
-    /// Another process in place of that one, for comparison.
-    pub baseline: Option<Baseline>,
-    /// The scalings around the network.
-    pub precond: Precond,
-    /// The network of unconditional generation.
-    pub network: UNetConfig,
-    /// The network of every other task, in place of that one.
-    pub condition: Option<CondUNetConfig>,
+    /// The network.
+    pub network: NetworkConfig,
     /// The images.
     pub data: DataConfig,
     /// What is minimised.
@@ -68,6 +61,7 @@ pub struct RunConfig {
     /// How images are made.
     pub sample: SampleConfig,
     /// The autoencoder in whose latent space all of this happens; none for pixels.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub latent: Option<LatentConfig>,
 }
 
@@ -77,10 +71,7 @@ impl Default for RunConfig {
             seed: 0,
             task: TaskConfig::default(),
             process: Process::default(),
-            baseline: None,
-            precond: Precond::default(),
-            network: UNetConfig::default(),
-            condition: None,
+            network: NetworkConfig::default(),
             data: DataConfig::Procedural { seed: 0, len: 50_000 },
             loss: Objective::default(),
             optim: OptimConfig::default(),
@@ -129,34 +120,18 @@ impl RunConfig {
         self
     }
 
-    /// Channels of x_t: of the images, or of their latents.
-    pub fn channels(&self) -> usize {
-        self.condition.as_ref().map_or(self.network.channels, |network| network.channels)
-    }
-
-    /// How many parts phi has; the phi head has this many times the image's channels.
-    pub fn phi_parts(&self) -> usize {
-        if self.baseline.is_some() { 1 } else { self.process.attenuation.parts() }
-    }
-
-    /// What the process asks of the input and output channels of the network.
+    /// What the process asks of the network's input and output channels.
     pub fn ports(&self) -> NetworkPorts {
-        let baseline = self.baseline.as_ref();
         NetworkPorts {
-            inputs: baseline.map_or(1, Baseline::inputs),
-            phi_parts: self.phi_parts(),
-            mixed: baseline.is_some_and(|b| b.output() == Output::Mixed),
+            inputs: self.process.inputs(),
+            phi_parts: self.process.phi_parts(),
+            mixed: self.process.outputs() == Outputs::MixedTarget,
         }
     }
 
-    /// The process as samplers see it.
-    pub fn law(&self) -> Law {
-        Law::new(self.process, self.baseline)
-    }
-
-    /// A network with the preconditioning and the process of this run.
-    pub fn denoiser<N>(&self, unet: N) -> Denoiser<N> {
-        Denoiser { unet, process: self.process, baseline: self.baseline, precond: self.precond }
+    /// A network of this configuration with its process.
+    pub fn denoiser(&self, network: Network) -> Denoiser {
+        Denoiser::new(network, &self.network, self.process)
     }
 
     /// The learning rate over the steps.

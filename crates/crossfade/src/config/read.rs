@@ -344,3 +344,11 @@ fn idle(given: &Table, resolved: &Table, section: &str, problems: &mut Vec<Probl
         }
     }
 }
+
+/// A process whose section may leave out its kind: serde's tagged enums need the tag, so that the default is put in first.
+pub(super) fn process<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<crossfade_math::Process, D::Error> {
+    let mut section = <Table as serde::Deserialize>::deserialize(deserializer)?;
+    section.entry("kind").or_insert_with(|| crossfade_math::Process::default().name().into());
+    // The message alone: `explain` recognises serde's own messages.
+    section.try_into().map_err(|e: toml::de::Error| serde::de::Error::custom(e.message()))
+}

@@ -12,22 +12,17 @@ impl RunConfig {
         must_equal(&self.essence(), &wanted.essence())
     }
 
-    /// What the weights depend on: without habits, ways of sampling and places where the first stage and its latents lie.
+    /// What the weights depend on: without output options, sampling settings and the places of the first stage and its latents.
     fn essence(&self) -> Self {
         let mut config = self.clone();
         config.sample = Self::default().sample;
-        config.train = config.train.without_habits();
+        config.train = config.train.with_default_output_options();
         // The checkpoint holds the first stage; where it once came from and where its latents are kept may change.
         if let Some(latent) = &mut config.latent {
             (latent.autoencoder, latent.cache) = (PathBuf::new(), None);
         }
-        if let Some(network) = &mut config.condition {
-            network.encoder_weights = None;
-        }
-        // These are attenuation's.
-        if config.baseline.is_some() {
-            (config.process, config.precond) = (Self::default().process, Self::default().precond);
-        }
+        // A checkpoint holds the weights of its encoder, too.
+        config.network = config.network.without_pretrained();
         config
     }
 
@@ -44,7 +39,7 @@ impl RunConfig {
             let mut data = config.data.clone();
             let images = data.paths_mut().into_iter().map(|(_, path)| path.clone());
             let first_stage = config.latent.iter().map(|latent| latent.autoencoder.clone());
-            let encoder = config.condition.iter().filter_map(|network| network.encoder_weights.clone());
+            let encoder = config.network.pretrained().cloned();
             let name = |path: PathBuf| Path::file_name(&path).map(OsString::from);
             images.chain(first_stage).chain(encoder).map(name).collect()
         };

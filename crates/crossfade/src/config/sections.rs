@@ -2,8 +2,8 @@
 use crate::error::Result;
 use crate::loader::LoaderConfig;
 use crate::sample::gaussian::Churn;
-use crate::sample::{Law, Sampler};
-use crossfade_math::{Blend, EmaSchedule, Grid, LrSchedule};
+use crate::sample::Sampler;
+use crossfade_math::{Blend, EmaSchedule, Grid, LrSchedule, Process};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -129,7 +129,7 @@ impl TrainConfig {
     }
 
     /// With the defaults for what the weights do not depend on: how often things are written, and by how many threads.
-    pub(super) fn without_habits(&self) -> Self {
+    pub(super) fn with_default_output_options(&self) -> Self {
         let Self { log_every, sample_every, checkpoint_every, keep, .. } = Self::default();
         let Self { recompute, tensorboard, loader_threads, .. } = Self::default();
         Self { log_every, sample_every, checkpoint_every, keep, recompute, tensorboard, loader_threads, ..self.clone() }
@@ -191,19 +191,19 @@ impl SampleConfig {
     }
 
     /// With the sampler and the grid that `auto` stands for; an error if the sampler does not fit.
-    pub fn resolved(&self, law: &Law) -> Result<Self> {
-        let sampler = law.sampler(self.sampler)?;
-        let kind = law.grid(&self.grid.kind, sampler);
+    pub fn resolved(&self, process: &Process) -> Result<Self> {
+        let sampler = self.sampler.resolved(process)?;
+        let kind = sampler.grid(process, &self.grid.kind);
         Ok(Self { sampler, grid: Grid { kind, ..self.grid }, ..self.clone() })
     }
 
     /// The times of the steps, from 1 to 0.
-    pub fn times(&self, law: &Law) -> Result<Vec<f64>> {
-        law.times(&self.grid, law.sampler(self.sampler)?, self.steps)
+    pub fn times(&self, process: &Process) -> Result<Vec<f64>> {
+        self.sampler.resolved(process)?.times(process, &self.grid, self.steps)
     }
 
     /// How often the network is evaluated for an image.
-    pub fn evaluations(&self, law: &Law) -> Result<usize> {
-        law.evaluations(law.sampler(self.sampler)?, &self.times(law)?)
+    pub fn evaluations(&self, process: &Process) -> Result<usize> {
+        self.sampler.resolved(process)?.evaluations(process, &self.times(process)?)
     }
 }

@@ -2,7 +2,7 @@
 use super::RunConfig;
 use crate::generate::BATCH;
 use crate::nn::config::{BlockPlan, Resample};
-use crate::nn::{BackboneConfig, CondUNetConfig, Decoders, UNetConfig};
+use crate::nn::{BackboneConfig, CondUNetConfig, Decoders, NetworkConfig, UNetConfig};
 use serde::Serialize;
 
 /// Bytes of a number.
@@ -28,15 +28,14 @@ pub struct Sizes {
 impl RunConfig {
     /// The sizes of this run; the configuration must be valid.
     pub fn sizes(&self) -> Sizes {
-        let phi_parts = self.phi_parts();
-        let (parameters, kept, passing) = match &self.condition {
-            None => {
-                let network = &self.network;
-                (network.parameter_count(self.ports()), kept_values(network), passing_values(network))
-            }
-            Some(network) => {
+        let phi_parts = self.process.phi_parts();
+        let parameters = self.network.parameter_count(self.ports());
+        let (kept, passing, at_once) = match &self.network {
+            NetworkConfig::UNet(network) => (kept_values(network), passing_values(network), BATCH as u64),
+            NetworkConfig::CondUNet(network) => {
                 let [kept, passing] = self.conditional_values(network);
-                (network.parameter_count(self.ports()), kept, passing)
+                // A task works on one tile at a time.
+                (kept, passing, 1)
             }
         };
         let parameters = parameters as u64;
@@ -47,8 +46,7 @@ impl RunConfig {
             weights_bytes: weights,
             checkpoint_bytes: 4 * weights,
             train_bytes: 5 * weights + kept * self.train.batch as u64,
-            // A task works on one window at a time.
-            sample_bytes: weights + passing * if self.condition.is_some() { 1 } else { BATCH as u64 },
+            sample_bytes: weights + passing * at_once,
         }
     }
 }

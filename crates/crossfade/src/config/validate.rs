@@ -3,9 +3,12 @@ use super::read::Problem;
 use super::{OptimConfig, RunConfig, TrainConfig};
 use crate::augment::LABELS;
 use crate::data::DataConfig;
+use crate::error::{Error, Result};
+use crate::loss::Supervise;
 use crate::nn::{BackboneConfig, Decoders};
 use crate::sample::gaussian::Churn;
-use crossfade_math::{Attenuation, Blend, Precond};
+use crossfade_math::process::Outputs;
+use crossfade_math::{Blend, Precond, ProcessFn, Weighting};
 
 /// Collects problems unless a key that they rest on is itself in doubt.
 pub(super) struct Checks {
@@ -98,14 +101,36 @@ impl Checks {
 }
 
 impl RunConfig {
+    /// What training needs beyond [`RunConfig::validate`]: networks that cannot be trained so can still be sampled, such as
+    /// converted ones with the scalings of an older release.
+    pub fn validate_training(&self) -> Result<()> {
+        let Some(adm) = self.process.adm() else { return Ok(()) };
+        if self.loss.weighting != Weighting::Adaptive {
+            return Ok(());
+        }
+        // The raw targets of the adaptive weighting use c_out² = 1 − c_skip σ_t (§4.1), which the older scalings do not have.
+        if matches!(adm.precond, Precond::OlderRelease | Precond::Conditional | Precond::DiffusionEdge) {
+            return Err(Error::request(
+                "loss.weighting = \"adaptive\" does not fit this process.precond; use precond.kind = \"optimal\", or another \
+                 weighting such as \"reference\"",
+            ));
+        }
+        // The optimal scalings give both heads of one decoder the same raw target; without scalings they have two.
+        if adm.precond == Precond::None && self.network.decoders() == Decoders::One {
+            return Err(Error::request(
+                "loss.weighting = \"adaptive\" with precond.kind = \"none\" asks one decoder for two outputs; use two \
+                 decoders, or precond.kind = \"optimal\"",
+            ));
+        }
+        Ok(())
+    }
+
     /// All problems but those that follow from `earlier` ones.
     pub(super) fn semantic_problems(&self, earlier: &[Problem]) -> Vec<Problem> {
         let mut checks = Checks::after(earlier);
         self.check_process(&mut checks);
+        self.check_network(&mut checks);
         self.check_task(&mut checks);
-        if self.condition.is_none() {
-            self.check_network(&mut checks);
-        }
         checks.data(&self.data);
         checks.optim(&self.optim);
         self.check_train(&mut checks);
@@ -118,28 +143,33 @@ impl RunConfig {
     fn check_process(&self, checks: &mut Checks) {
         let fits_toml = i64::try_from(self.seed).is_ok();
         checks.require(fits_toml, &["seed"], format!("must be at most {}", i64::MAX));
-        if let Precond::Optimal { sigma_data } = self.precond {
-            checks.positive(sigma_data, "precond.sigma_data");
-        }
-        let t_min = self.loss.t_min;
-        checks.require(t_min > 0.0 && t_min < 1.0, &["loss.t_min"], format!("must be between 0 and 1, not {t_min}"));
+        checks.report("process", self.process.validate());
+        let fits = !self.process.needs_latents() || self.latent.is_some();
+        let message = format!("{} works on latents: add a [latent] section", self.process.name());
+        checks.require(fits, &["process.kind", "latent"], message);
     }
 
     fn check_network(&self, checks: &mut Checks) {
-        let n = &self.network;
-        let fits = matches!(n.channels, 1 | 3) || self.latent.is_some();
-        checks.require(fits, &["network.channels"], format!("images have 1 or 3 channels, not {}", n.channels));
-        let other = self.process.attenuation != Attenuation::Constant && self.baseline.is_none();
-        let single = n.decoders == Decoders::One && other;
-        checks.require(
-            !single,
-            &["network.decoders", "process.attenuation"],
-            format!(
-                "a single decoder needs process.attenuation = \"constant\", not \"{}\": eps follows from one part of phi only",
-                self.process.attenuation.name()
-            ),
-        );
-        checks.report("network", n.validate());
+        let (network, name) = (&self.network, self.process.name());
+        checks.report("network", network.validate());
+        let decoders = network.decoders();
+        let (fits, message) = match self.process.outputs() {
+            Outputs::Heads => {
+                let single = decoders == Decoders::One && self.process.gaussian().is_none();
+                let message = "a single decoder needs process.attenuation = \"constant\": eps follows from one part of phi \
+                               only";
+                (!single, message.into())
+            }
+            Outputs::TargetAndX0 => {
+                let want = if network.condition_channels().is_none() { "\"conv\" or \"two\"" } else { "\"two\"" };
+                (decoders != Decoders::One, format!("the process {name} predicts eps and x_0: use {want}"))
+            }
+            Outputs::Target | Outputs::MixedTarget => {
+                let message = format!("the process {name} predicts one thing: use \"one\", or \"two\" for their mean");
+                (decoders != Decoders::Conv, message)
+            }
+        };
+        checks.require(fits, &["network.decoders", "process"], message);
     }
 
     fn check_latent(&self, checks: &mut Checks) {
@@ -161,7 +191,7 @@ impl RunConfig {
     fn check_train(&self, checks: &mut Checks) {
         checks.train(&self.train);
         let p = self.train.augment;
-        let labels = self.network.augment_dim;
+        let labels = self.network.augment_dim();
         checks.require(
             labels == 0 || labels == LABELS,
             &["network.augment_dim"],
@@ -177,6 +207,18 @@ impl RunConfig {
     fn check_loss(&self, checks: &mut Checks) {
         let measured = self.loss.auxiliary.is_none_or(|aux| aux.l1.is_some());
         checks.require(measured, &["loss.auxiliary.l1"], "must be \"mean\" or \"sum\": without it the term is nothing");
+        if self.process.adm().is_none() {
+            let plain = self.loss.auxiliary.is_none() && self.loss.supervise == Supervise::Both;
+            let message = "auxiliary terms and `supervise` are for the process adm; others have their own loss";
+            checks.require(plain, &["loss", "process.kind"], message);
+            let own = self.loss.weighting == Weighting::default();
+            let message = "is for the process adm; others have their own weights: leave it out";
+            checks.require(own, &["loss.weighting", "process.kind"], message);
+            return;
+        }
+        let fits = self.loss.supervise == Supervise::Both || self.network.decoders() == Decoders::One;
+        let message = "\"eps\" leaves the phi head without a loss; use a single decoder, from which both follow";
+        checks.require(fits, &["loss.supervise", "network.decoders"], message);
     }
 
     fn check_sample(&self, checks: &mut Checks) {
@@ -196,14 +238,14 @@ impl RunConfig {
         let message = format!(
             "the blend {} does nothing for the process {}: its network has no two heads to blend so; use \"heads\"",
             s.blend.name(),
-            self.law().name()
+            self.process.name()
         );
-        checks.require(self.law().blends(&s.blend), &["sample.blend", "baseline"], message);
+        checks.require(self.process.blends(&s.blend), &["sample.blend", "process.kind"], message);
         if (1..=1_000_000).contains(&s.steps) {
-            match s.resolved(&self.law()) {
-                Err(error) => checks.require(false, &["sample.sampler", "baseline", "process"], error.to_string()),
+            match s.resolved(&self.process) {
+                Err(error) => checks.require(false, &["sample.sampler", "process"], error.to_string()),
                 Ok(sample) => {
-                    if let Err(error) = sample.times(&self.law()) {
+                    if let Err(error) = sample.times(&self.process) {
                         checks.require(false, &["sample.grid", "sample.steps"], error.to_string());
                     }
                 }

@@ -1,12 +1,11 @@
 //! A whole order of pictures: files, contact sheet, trajectories, interpolation, shards.
-use super::{DIVERGED, Recipe, Start, decoded, sample_batch};
+use super::{Pipeline, Recipe, StartNoise};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::SampleConfig;
 use crate::data::{Image, contact_sheet};
-use crate::engine::{Device, to_host};
+use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
-use crate::latent::Latent;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -71,13 +70,13 @@ pub struct JobReport {
 const SHEET_LIMIT: usize = 256;
 
 impl Job {
-    fn starts(&self) -> Vec<Start> {
+    fn starts(&self) -> Vec<StartNoise> {
         let wanted = (0..self.count).filter(|k| k % self.shard.count == self.shard.index);
         match self.between {
-            None => wanted.map(|k| Start::Index(self.first + k)).collect(),
+            None => wanted.map(|k| StartNoise::Index(self.first + k)).collect(),
             Some((a, b)) => {
                 let last = (self.count.max(2) - 1) as f64;
-                wanted.map(|k| Start::Between(a, b, k as f64 / last)).collect()
+                wanted.map(|k| StartNoise::Between(a, b, k as f64 / last)).collect()
             }
         }
     }
@@ -103,11 +102,8 @@ pub fn run(
     if starts.is_empty() || job.batch == 0 {
         return Err(Error::request("nothing to sample: count and batch must be at least 1, and the shard not empty"));
     }
-    let config = &config.resolved(&checkpoint.config.law())?;
-    let net = checkpoint.denoiser(weights, device)?;
-    let latent = Latent::of(checkpoint, device)?;
-    let network = &checkpoint.config.network;
-    let size = [network.channels, network.resolution, network.resolution];
+    let pipeline = Pipeline::open(checkpoint, weights, config, device)?;
+    pipeline.size()?;
     std::fs::create_dir_all(&job.out).map_err(Error::io(&job.out))?;
     let loading_ms = began.elapsed().as_secs_f64() * 1e3;
     let (mut sheet, mut evaluations, mut done) = (vec![], 0, 0);
@@ -115,19 +111,16 @@ pub fn run(
         let mut paths = vec![vec![]; group.len()];
         let mut observe = |state: crate::sample::State<'_, crate::engine::Images>| {
             if job.trajectory {
-                let [noisy, clean] = [state.x_t, state.x0].map(|x| decoded(latent.as_ref(), x.0.clone()));
+                let [noisy, clean] = [state.x_t, state.x0].map(|x| pipeline.decode(x.0.clone()));
                 for (path, pair) in paths.iter_mut().zip(noisy.into_iter().zip(clean)) {
                     path.push(pair.into());
                 }
             }
         };
-        let sampled = sample_batch(&net, config, size, job.seed, group, device, &mut observe)?;
+        let sampled = pipeline.sample(job.seed, group, &mut observe)?;
         evaluations = sampled.nfe;
-        if !to_host(sampled.x0.0.clone()).iter().all(|v| v.is_finite()) {
-            return Err(Error::Run(format!("{}: {DIVERGED}", checkpoint.path.display())));
-        }
-        for ((start, image), path) in group.iter().zip(decoded(latent.as_ref(), sampled.x0.0)).zip(paths) {
-            let recipe = Recipe::new(checkpoint, weights, config, job.seed, *start);
+        for ((start, image), path) in group.iter().zip(pipeline.decode(sampled.x0.0)).zip(paths) {
+            let recipe = Recipe::new(checkpoint, weights, pipeline.sample_config(), job.seed, *start);
             let name = name(*start, done);
             write_atomic(job.out.join(format!("{name}.png")), &recipe.png(&image)?)?;
             if job.trajectory {
@@ -152,10 +145,10 @@ pub fn run(
     Ok(JobReport { images: done, evaluations, sheet: file, loading_ms })
 }
 
-fn name(start: Start, nth: usize) -> String {
+fn name(start: StartNoise, nth: usize) -> String {
     match start {
-        Start::Index(k) => format!("{k:06}"),
-        Start::Between(a, b, _) => format!("{a:06}-{b:06}-{nth:03}"),
+        StartNoise::Index(k) => format!("{k:06}"),
+        StartNoise::Between(a, b, _) => format!("{a:06}-{b:06}-{nth:03}"),
     }
 }
 

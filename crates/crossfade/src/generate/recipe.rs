@@ -1,5 +1,5 @@
 //! Pictures that say how they were made: the settings as a text chunk of the PNG, and their reproduction.
-use super::{Start, decoded, sample_batch};
+use super::{Pipeline, StartNoise};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::{RunConfig, SampleConfig};
 use crate::data::image::MAX_FILE;
@@ -7,7 +7,6 @@ use crate::data::{Image, png_text};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::files::read_limited;
-use crate::latent::Latent;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -31,7 +30,7 @@ pub struct Recipe {
     /// The seed.
     pub seed: u64,
     /// Where it started.
-    pub start: Start,
+    pub start: StartNoise,
 }
 
 /// A picture made again.
@@ -47,7 +46,7 @@ pub struct Reproduced {
 
 impl Recipe {
     /// The recipe of one picture.
-    pub fn new(checkpoint: &Checkpoint, weights: Weights, sample: &SampleConfig, seed: u64, start: Start) -> Self {
+    pub fn new(checkpoint: &Checkpoint, weights: Weights, sample: &SampleConfig, seed: u64, start: StartNoise) -> Self {
         let name = checkpoint.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -95,12 +94,9 @@ pub fn reproduce(path: &Path, checkpoint: Option<&Path>, device: &Device) -> Res
     // Whoever edited the picture may have written anything.
     let run = RunConfig { sample: recipe.sample.clone(), ..checkpoint.config.clone() };
     run.validate().map_err(|e| Error::file(path, format!("its recipe cannot be followed: {e}")))?;
-    let net = checkpoint.denoiser(recipe.weights, device)?;
-    let network = &checkpoint.config.network;
-    let size = [network.channels, network.resolution, network.resolution];
-    let sampled = sample_batch(&net, &recipe.sample, size, recipe.seed, &[recipe.start], device, &mut |_| ())?;
-    let latent = Latent::of(&checkpoint, device)?;
-    let image = decoded(latent.as_ref(), sampled.x0.0).pop().ok_or_else(|| Error::Run("no image came out".into()))?;
+    let pipeline = Pipeline::open(&checkpoint, recipe.weights, &recipe.sample, device)?;
+    let sampled = pipeline.sample(recipe.seed, &[recipe.start], &mut |_| ())?;
+    let image = pipeline.decode(sampled.x0.0).pop().ok_or_else(|| Error::Run("no image came out".into()))?;
     let png = recipe.png(&image)?;
     Ok(Reproduced { identical: png == original, png, recipe })
 }

@@ -5,21 +5,21 @@ use crate::error::Result;
 use crate::sample::cld::VelocityScore;
 use crate::sample::gaussian::Denoise;
 use crossfade_math::process::{Cld, Cov2};
-use crossfade_math::path::{Prediction, Path, GaussianFn};
+use crossfade_math::{Gaussian, GaussianFn, Prediction};
 use rayon::prelude::*;
 
-/// The best possible network for `mixture` under `path`.
+/// The best possible network for `mixture` under `process`.
 pub struct GaussianOracle {
     /// The data.
     pub mixture: Mixture,
     /// The process.
-    pub path: Path,
+    pub process: Gaussian,
 }
 
 impl Denoise<Points> for GaussianOracle {
     /// E[x_0 | x_t]: given the component, x_0 and x_t are jointly Gaussian.
     fn denoise(&self, x_t: &Points, t: f64) -> Result<Prediction<Points>> {
-        let (alpha, sigma, std) = (self.path.alpha(t), self.path.sigma(t), self.mixture.std);
+        let (alpha, sigma, std) = (self.process.alpha(t), self.process.sigma(t), self.mixture.std);
         let var = (alpha * std).powi(2) + sigma * sigma;
         let gain = alpha * std * std / var;
         let rows: Vec<Vec<f64>> = (x_t.data.par_chunks(x_t.dim))

@@ -22,8 +22,8 @@ pub use processes::{grids as process_grids, processes, samplers as process_sampl
 pub use report::{Cell, Curve, LabReport};
 
 use crate::error::{Error, Result};
-use crate::sample::{Hooks, Law, Predict, Problem, Sampler};
-use crossfade_math::{Attenuation, Draw, Grid, GridKind, NoiseScale, Process};
+use crate::sample::{AttenuationProblem, Hooks, Predict, Sampler};
+use crossfade_math::{Adm, Attenuation, Grid, GridKind, NoiseScale, Process};
 
 /// What the laboratory runs.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -41,7 +41,8 @@ pub struct LabConfig {
     /// Attenuations to compare, with their own samplers.
     pub attenuations: Vec<Attenuation>,
     /// Processes to compare, with the samplers that know only (α_t, σ_t).
-    pub processes: Vec<Law>,
+    #[serde(serialize_with = "names")]
+    pub processes: Vec<Process>,
     /// The noise scale.
     pub noise: NoiseScale,
     /// Samplers to compare.
@@ -68,6 +69,11 @@ impl Default for LabConfig {
             evaluations: vec![5, 10, 20, 40, 80, 160, 320],
         }
     }
+}
+
+/// Reports name a process; its constants are the published ones.
+fn names<S: serde::Serializer>(processes: &[Process], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_seq(processes.iter().map(Process::name))
 }
 
 /// Steps of the reference solution for each of the largest number of evaluations: the error of a third-order sampler is then
@@ -104,17 +110,17 @@ impl LabConfig {
 
     /// The error of a stochastic sampler's distribution on one Gaussian, relative to its deviation; only where the denoiser
     /// is affine.
-    fn weak_error(&self, law: &Law, sampler: Sampler, grid: &GridKind, steps: usize) -> Result<Option<f64>> {
-        if !sampler.is_stochastic() || (law.path().is_none() && !matches!(law, Law::Cld(_))) {
+    fn weak_error(&self, process: &Process, sampler: Sampler, grid: &GridKind, steps: usize) -> Result<Option<f64>> {
+        if !sampler.is_stochastic() || (process.gaussian().is_none() && process.estimates_x0()) {
             return Ok(None);
         }
         let data = Normal { mean: self.std, std: self.std };
-        Ok(Some(weak_error(data, law, sampler, grid, steps)? / self.std))
+        Ok(Some(weak_error(data, process, sampler, grid, steps)? / self.std))
     }
 
     /// The process of one attenuation, with the draws that training uses.
-    fn process(&self, attenuation: Attenuation) -> Process {
-        Process { attenuation, noise: self.noise, draw: Draw::Clamped }
+    fn process(&self, attenuation: Attenuation) -> Adm {
+        Adm::new(attenuation, self.noise)
     }
 }
 
@@ -126,11 +132,11 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
     let data = mixture.sample(config.samples, config.seed.wrapping_add(1));
     let floor = sliced_w2(&data, &mixture.sample(config.samples, config.seed.wrapping_add(2)));
     let fine = REFERENCE_FACTOR * config.evaluations.last().copied().unwrap_or(1);
-    let native = |s: &&Sampler| Law::Attenuation(Process::default()).is_native(**s);
+    let native = |s: &&Sampler| s.uses_attenuation(&Process::default());
     let own: Vec<Sampler> = config.samplers.iter().filter(native).copied().collect();
-    let curves_of = |law: &Law| -> usize {
-        let chosen = processes::samplers(law).into_iter().filter(|s| config.samplers.contains(s));
-        chosen.map(|s| processes::grids(law, s).len()).sum()
+    let curves_of = |process: &Process| -> usize {
+        let chosen = processes::samplers(process).into_iter().filter(|s| config.samplers.contains(s));
+        chosen.map(|s| processes::grids(process, s).len()).sum()
     };
     let others: usize = config.processes.iter().map(curves_of).sum();
     let all = config.attenuations.len() * own.len() * config.grids.len() + others;
@@ -140,24 +146,24 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
     }
     let mut curves = vec![];
     for &attenuation in &config.attenuations {
-        let process = config.process(attenuation);
-        let law = Law::Attenuation(process);
-        let oracle = Oracle::new(mixture.clone(), process);
-        let exact = solve(&oracle, process, Sampler::PredictorCorrector, &GridKind::UniformSqrt, fine, &start, 0)?;
+        let adm = config.process(attenuation);
+        let process = Process::Adm(adm);
+        let oracle = Oracle::new(mixture.clone(), adm);
+        let exact = solve(&oracle, adm, Sampler::PredictorCorrector, &GridKind::UniformSqrt, fine, &start, 0)?;
         for &sampler in &own {
             for grid in &config.grids {
                 let mut cells = vec![];
                 for &n in &config.evaluations {
                     let times = Grid { kind: grid.clone(), final_t: None };
-                    let steps = law.steps_within(&times, sampler, n)?;
-                    let sampled = solve(&oracle, process, sampler, grid, steps, &start, config.seed.wrapping_add(3))?;
+                    let steps = sampler.steps_within(&process, &times, n)?;
+                    let sampled = solve(&oracle, adm, sampler, grid, steps, &start, config.seed.wrapping_add(3))?;
                     let deterministic = !sampler.is_stochastic();
                     cells.push(Cell {
                         steps,
                         evaluations: sampled.nfe,
                         rms: deterministic.then(|| rms(&sampled.x0, &exact.x0)),
                         median: deterministic.then(|| median(&sampled.x0, &exact.x0)),
-                        weak: config.weak_error(&law, sampler, grid, steps)?,
+                        weak: config.weak_error(&process, sampler, grid, steps)?,
                         w2: sliced_w2(&sampled.x0, &data),
                     });
                 }
@@ -166,8 +172,8 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
             }
         }
     }
-    for law in &config.processes {
-        curves.extend(processes::curves(config, law, &data)?);
+    for process in &config.processes {
+        curves.extend(processes::curves(config, process, &data)?);
         progress(curves.len(), all);
     }
     Ok(LabReport { config: config.clone(), floor, curves })
@@ -176,7 +182,7 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
 /// One run from `start`.
 fn solve(
     oracle: &dyn Predict<Points>,
-    process: Process,
+    adm: Adm,
     sampler: Sampler,
     grid: &GridKind,
     steps: usize,
@@ -186,5 +192,5 @@ fn solve(
     let times = Grid { kind: grid.clone(), final_t: None }.times(steps).map_err(Error::Request)?;
     let mut hooks =
         Hooks { noise: &mut |step| normals(start.dim, start.count(), seed, 1 + step as u64), observe: &mut |_| () };
-    sampler.run(&Problem::new(oracle, process), &times, start.clone(), &mut hooks)
+    sampler.run(&AttenuationProblem::new(oracle, adm), &times, start.clone(), &mut hooks)
 }

@@ -7,13 +7,13 @@ use super::mixture::Mixture;
 use super::points::Points;
 use crate::error::Result;
 use crate::sample::{Heads, Predict};
-use crossfade_math::{AttenuationFn, Draw, JointNode, Node, Process, gauss_legendre, joint_nodes};
+use crossfade_math::{AttenuationFn, Draw, JointNode, Node, Adm, gauss_legendre, joint_nodes};
 use rayon::prelude::*;
 
 /// The best possible network for `mixture` under `process`.
 pub struct Oracle {
     mixture: Mixture,
-    process: Process,
+    process: Adm,
     /// Nodes of the joint distribution of the drawn parts.
     drawn: Vec<JointNode>,
     /// Nodes for x_0 within its posterior, with the logarithms of their weights; one centre node where the posterior mean
@@ -23,7 +23,7 @@ pub struct Oracle {
 
 /// Nodes for each drawn part; its distribution is smooth on the scale on which x_t depends on it. The joint rule has this
 /// number to the power of the parts. Clamped draws need fewer: their range is short.
-fn drawn_nodes(process: &Process) -> usize {
+fn drawn_nodes(process: &Adm) -> usize {
     if process.drawn_parts() > 2 && process.draw == Draw::Clamped { 5 } else { 10 }
 }
 
@@ -47,7 +47,7 @@ struct Drawn<'a> {
 
 impl Oracle {
     /// The oracle of `mixture` under `process`.
-    pub fn new(mixture: Mixture, process: Process) -> Self {
+    pub fn new(mixture: Mixture, process: Adm) -> Self {
         let drawn = joint_nodes(&process.draw.nodes(drawn_nodes(&process)), process.drawn_parts());
         let inner = if process.attenuation.is_affine() {
             vec![Node { value: 0.0, weight: 0.0 }]
@@ -178,7 +178,7 @@ mod tests {
     fn far_from_all_modes_the_nearest_is_meant() {
         let mixture = Mixture { dim: 1, weights: vec![0.5; 2], means: vec![vec![-1.0], vec![1.0]], std: 1e-3 };
         for &attenuation in Attenuation::ALL {
-            let process = Process { attenuation, ..Process::default() };
+            let process = Adm { attenuation, ..Adm::default() };
             let heads =
                 Oracle::new(mixture.clone(), process).predict(&Points { dim: 1, data: vec![0.4] }, 1e-6).unwrap();
             let phi: Vec<f64> = heads.phi.iter().map(|part| part.data[0]).collect();
@@ -193,7 +193,7 @@ mod tests {
     fn oracle_is_the_conditional_mean_for_every_attenuation() {
         for &attenuation in Attenuation::ALL {
             for &noise in NoiseScale::ALL {
-                let process = Process { attenuation, noise, draw: Draw::Clamped };
+                let process = Adm::new(attenuation, noise);
                 let mixture = Mixture::random(1, 3, 0.12, 0.5, 3);
                 let n = 8_000;
                 let x0 = mixture.sample(n, 5);

@@ -176,9 +176,10 @@ impl Latent {
 
 /// Side and channels of the images that a run is made of.
 pub fn image_size(config: &RunConfig, latent: Option<&Latent>) -> (usize, usize) {
+    let (side, channels) = (config.network.resolution().unwrap_or_default(), config.network.channels());
     match latent {
-        Some(latent) => (config.network.resolution * latent.factor(), latent.image_channels()),
-        None => (config.network.resolution, config.network.channels),
+        Some(latent) => (side * latent.factor(), latent.image_channels()),
+        None => (side, channels),
     }
 }
 

@@ -1,36 +1,34 @@
 //! The training objective (Eq. 11): errors of both heads at x_t, weighted over time.
 mod autoencoder;
-mod baseline;
 mod objective;
 
 pub use autoencoder::{AutoencoderLoss, DiscriminatorStep, GeneratorStep, GeneratorTerms, hinge};
 pub use objective::{AuxEstimate, AuxWeight, Auxiliary, Objective, Pairing, Reduction, Supervise};
 
 use crate::engine::{Images, Tensor, column};
-use crate::nn::{Denoiser, DropoutKey, Heads, RawHeads};
-use crossfade_math::{AttenuationFn, Coef, Field, Process, Weighting};
+use crate::nn::{Context, Denoiser, Heads, Mode, RawHeads};
+use crossfade_math::{Adm, AttenuationFn, Coef, Field, Process, Weighting};
 
 /// A batch on its way through the forward process.
 #[derive(Clone, Debug)]
 pub struct Noised {
     /// x_0, `[B, C, H, W]`.
     pub x0: Images,
-    /// The parts of phi, each `[B, C, H, W]`.
+    /// The parts of phi, each `[B, C, H, W]`; none but for attenuation.
     pub phi: Vec<Images>,
     /// The noise, `[B, C, H, W]`.
     pub eps: Images,
     /// One time a sample.
     pub t: Vec<f64>,
-    /// x_t = x_0 + H_t(phi) + σ_t eps.
+    /// x_t, with the velocity of CLD behind its channels, `[B, inputs·C, H, W]`.
     pub x_t: Images,
 }
 
 impl Noised {
-    /// Takes x_0 to its times; `normals` has one standard normal tensor for each drawn part of phi.
-    pub fn new(process: &Process, x0: Images, normals: &[Images], eps: Images, t: Vec<f64>) -> Self {
-        let phi = process.phi(&x0, normals);
-        let x_t = process.x_t(&x0, &phi, &eps, &Coef::Each(t.clone()));
-        Self { x0, phi, eps, t, x_t }
+    /// Takes x_0 to its times; `extra` has the standard normals that the process needs beside eps, in its order.
+    pub fn new(process: &Process, x0: Images, extra: &[Images], eps: Images, t: Vec<f64>) -> Self {
+        let forward = process.forward(&x0, &eps, extra, &Coef::Each(t.clone()));
+        Self { x0, phi: forward.phi, eps, t, x_t: Images(Images::concat(&forward.state)) }
     }
 }
 
@@ -49,39 +47,50 @@ pub struct Loss {
 
 impl Objective {
     /// The loss of `net` on a batch.
-    ///
-    /// # Shapes
-    /// `labels` `[B, augment_dim]`.
     pub fn loss(
         &self,
         net: &Denoiser,
         batch: &Noised,
-        labels: Option<Tensor<2>>,
-        dropout: Option<&DropoutKey>,
+        context: &Context,
+        mode: Mode,
         perceptual: Option<Perceptual>,
     ) -> Loss {
-        let raw = net.raw(batch.x_t.0.clone(), &batch.t, labels, dropout);
+        let raw = net.raw(batch.x_t.0.clone(), &batch.t, context, mode);
         self.of_raw(net, batch, raw, perceptual)
     }
 
-    /// The loss of the outputs that `net`, a network of any kind, gave for a batch.
-    pub fn of_raw<N>(&self, net: &Denoiser<N>, batch: &Noised, raw: RawHeads, perceptual: Option<Perceptual>) -> Loss {
+    /// The loss of the outputs that `net` gave for a batch.
+    pub fn of_raw(&self, net: &Denoiser, batch: &Noised, raw: RawHeads, perceptual: Option<Perceptual>) -> Loss {
+        let Process::Adm(adm) = &net.process else {
+            let main = self.target_errors(net, batch, raw);
+            return Loss { total: main.clone(), main, auxiliary: None };
+        };
         let main = match self.weighting {
-            Weighting::Adaptive => self.raw_errors(net, batch, &raw),
-            _ => self.head_errors(net, batch, &raw),
+            Weighting::Adaptive => self.raw_errors(adm, batch, &raw),
+            _ => self.head_errors(net, adm, batch, &raw),
         };
         let auxiliary = self.auxiliary.map(|aux| {
             let heads = net.precondition(batch.x_t.0.clone(), &batch.t, raw);
-            auxiliary(&aux, &net.process, batch, heads, perceptual)
+            auxiliary(&aux, adm, batch, heads, perceptual)
         });
         let total = auxiliary.iter().fold(main.clone(), |sum, aux| sum + aux.clone());
         Loss { total, main, auxiliary }
     }
 
+    /// Processes with a single target: the squared error of the raw target, which is what the weights of their papers come
+    /// to, plus that of x_0 where it is predicted too.
+    fn target_errors(&self, net: &Denoiser, batch: &Noised, raw: RawHeads) -> Tensor<1> {
+        let output = net.target_output(&batch.x_t, &batch.t, raw);
+        let target = net.process.raw_target(&batch.x0, &batch.eps, &Coef::Each(batch.t.clone()));
+        let ones = vec![1.0; batch.t.len()];
+        let main = self.weighted(output.target.0 - target.0, &ones);
+        output.x0.iter().fold(main, |sum, x0| sum + self.weighted(x0.0.clone() - batch.x0.0.clone(), &ones))
+    }
+
     /// Adaptive weights: unweighted errors of the raw outputs F against their targets (§2.2, "v space"). Targets are formed
     /// from x_0, phi and eps, so nothing is divided by what vanishes at t = 1.
-    fn raw_errors<N>(&self, net: &Denoiser<N>, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
-        let scalings: Vec<_> = batch.t.iter().map(|&t| net.precond.scalings(&net.process, t.min(LAST_T))).collect();
+    fn raw_errors(&self, adm: &Adm, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
+        let scalings: Vec<_> = batch.t.iter().map(|&t| adm.scalings(t.min(LAST_T))).collect();
         let each = |f: &dyn Fn(usize) -> f64| Coef::Each((0..scalings.len()).map(f).collect());
         // (phi_i − c_skip x_t)/c_out.
         let targets: Vec<Images> = (batch.phi.iter().enumerate())
@@ -92,7 +101,7 @@ impl Objective {
             })
             .collect();
         // (eps − c_skip x_t)/c_out with x_t = m_t + σ eps and c_out² = 1 − c_skip σ: c_out eps − (c_skip/c_out) m_t.
-        let mean = net.process.attenuation.mean(&batch.x0, &batch.phi, &Coef::Each(batch.t.clone()));
+        let mean = adm.attenuation.mean(&batch.x0, &batch.phi, &Coef::Each(batch.t.clone()));
         let skip = each(&|b| -scalings[b].eps.skip / scalings[b].eps.out);
         let eps = Images::lincomb(&[(each(&|b| scalings[b].eps.out), &batch.eps), (skip, &mean)]);
         let ones = vec![1.0; batch.t.len()];
@@ -103,10 +112,10 @@ impl Objective {
     }
 
     /// The other weightings: λ(t)-weighted errors of the preconditioned heads.
-    fn head_errors<N>(&self, net: &Denoiser<N>, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
+    fn head_errors(&self, net: &Denoiser, adm: &Adm, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
         let heads = net.precondition(batch.x_t.0.clone(), &batch.t, raw.clone());
         let (phi, eps): (Vec<f64>, Vec<f64>) =
-            batch.t.iter().map(|&t| self.weighting.lambda(&net.process, 1.0, t, self.t_min)).unzip();
+            batch.t.iter().map(|&t| self.weighting.lambda(adm, 1.0, t, adm.t_min)).unzip();
         let eps = self.weighted(heads.eps - batch.eps.0.clone(), &eps);
         self.both(|| self.weighted(heads.phi - Images::concat(&batch.phi), &phi), eps)
     }
@@ -155,7 +164,7 @@ fn reduce(x: Tensor<4>, reduction: Reduction) -> Tensor<2> {
 /// The reference's term on x̂_0 (§2.4).
 fn auxiliary(
     aux: &Auxiliary,
-    process: &Process,
+    adm: &Adm,
     batch: &Noised,
     heads: Heads,
     perceptual: Option<Perceptual>,
@@ -163,8 +172,8 @@ fn auxiliary(
     let phi = Images::split(heads.phi, batch.phi.len());
     let t = Coef::Each(batch.t.clone());
     let estimate = match aux.estimate {
-        AuxEstimate::Phi => process.H(&phi, 1.0).scale(-1.0),
-        AuxEstimate::Heads => process.x0_estimates(&batch.x_t, &phi, &Images(heads.eps), &t).1,
+        AuxEstimate::Phi => adm.H(&phi, 1.0).scale(-1.0),
+        AuxEstimate::Heads => adm.x0_estimates(&batch.x_t, &phi, &Images(heads.eps), &t).1,
     };
     let l1 = aux.l1.map(|how| reduce((estimate.0.clone() - batch.x0.0.clone()).abs(), how));
     let seen = perceptual.map(|distance| distance(estimate.0, batch.x0.0.clone()));

@@ -38,8 +38,6 @@ pub struct Objective {
     pub reduction: Reduction,
     /// How absolute errors are reduced; the reference's pixel class takes their mean beside a sum of squares.
     pub l1_reduction: Reduction,
-    /// Training times are uniform in [t_min, 1].
-    pub t_min: f64,
     /// The reference's extra term on the estimate of x_0; none in the paper.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auxiliary: Option<Auxiliary>,
@@ -53,7 +51,6 @@ impl Default for Objective {
             norm: LossNorm::L2,
             reduction: Reduction::Mean,
             l1_reduction: Reduction::Mean,
-            t_min: 1e-4,
             auxiliary: None,
         }
     }

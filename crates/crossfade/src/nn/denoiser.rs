@@ -1,10 +1,14 @@
-//! The network with its preconditioning: from (x_t, t) to phi_hat and eps_hat (§4.1).
+//! A network together with its process: what the network reads, and what its outputs mean (§4.1, §9).
+//!
+//! Training and sampling share this file, so that a parameterisation is written once.
 use burn::tensor::Tensor;
-use crossfade_math::path::Baseline;
-use crossfade_math::{AttenuationFn, Coef, Field, Precond, Process, Scaling, Scalings};
+use crossfade_math::process::{Cld, Outputs};
+use crossfade_math::{Adm, AttenuationFn, Coef, Field, GaussianFn, Process, ProcessFn, Scaling, Scalings};
 
-use super::dropout::DropoutKey;
-use super::unet::{RawHeads, UNet};
+use super::backbone::{Backbone, BackboneConfig, Context};
+use super::mode::Mode;
+use super::network::{Network, NetworkConfig};
+use super::unet::RawHeads;
 use crate::engine::{Images, column, vector};
 use crate::error::Result;
 use crate::sample::{self, Predict};
@@ -18,103 +22,213 @@ pub struct Heads {
     pub eps: Tensor<4>,
 }
 
+/// The outputs of a network whose process has a single target.
+#[derive(Clone, Debug)]
+pub struct TargetOutput {
+    /// The target: a·x_0 + b·eps, or the normal of CLD's velocity.
+    pub target: Images,
+    /// x_0 itself, where the network has a second output for it.
+    pub x0: Option<Images>,
+}
+
 /// A network and the process that it predicts.
 #[derive(Clone, Debug)]
-pub struct Denoiser<N = UNet> {
+pub struct Denoiser {
     /// The network.
-    pub unet: N,
+    pub network: Network,
     /// The process.
     pub process: Process,
-    /// Another one in its place.
-    pub baseline: Option<Baseline>,
-    /// The scalings around the network.
-    pub precond: Precond,
+    /// Whether the network embeds ln t, whatever the process.
+    log_time: bool,
 }
 
 impl Denoiser {
-    /// F(c_in·x_t, c_noise), the network's own outputs. `t` has one time for all samples, or one each.
-    ///
-    /// # Shapes
-    /// `x_t` `[B, C, H, W]`, `labels` `[B, augment_dim]`.
-    pub fn raw(&self, x_t: Tensor<4>, t: &[f64], labels: Option<Tensor<2>>, dropout: Option<&DropoutKey>) -> RawHeads {
-        let (x, c_noise) = self.input(x_t, t);
-        let c_noise = vector(&c_noise, &x.device().without_autodiff());
-        self.unet.forward(x, c_noise, labels, dropout)
+    /// `network` made from `config`, trained or to be trained on `process`.
+    pub fn new(network: Network, config: &NetworkConfig, process: Process) -> Self {
+        Self { network, process, log_time: config.log_time() }
     }
 
-    /// phi_hat and eps_hat without dropout.
+    /// F(c_in·x_t, c_noise, context), the network's own outputs. `t` has one time for all samples, or one each.
+    ///
+    /// # Shapes
+    /// `x_t` `[B, inputs·C, H, W]`.
+    pub fn raw(&self, x_t: Tensor<4>, t: &[f64], context: &Context, mode: Mode) -> RawHeads {
+        raw(&self.network, &self.process, self.log_time, x_t, t, context, mode)
+    }
+
+    /// phi_hat and eps_hat in evaluation mode, for attenuation.
     ///
     /// # Shapes
     /// As [`Denoiser::raw`].
-    pub fn heads(&self, x_t: Tensor<4>, t: &[f64], labels: Option<Tensor<2>>) -> Heads {
-        let raw = self.raw(x_t.clone(), t, labels, None);
+    pub fn heads(&self, x_t: Tensor<4>, t: &[f64], context: &Context) -> Heads {
+        let raw = self.raw(x_t.clone(), t, context, Mode::Eval);
         self.precondition(x_t, t, raw)
     }
-}
 
-impl<N> Denoiser<N> {
-    /// c_in·x_t and c_noise of every sample.
+    /// What the outputs of attenuation's network mean: head = c_skip·x_t + c_out·F.
     ///
     /// # Shapes
-    /// `[B, C, H, W]` to the same.
-    pub(crate) fn input(&self, x_t: Tensor<4>, t: &[f64]) -> (Tensor<4>, Vec<f64>) {
-        let scalings = self.scalings(t, x_t.dims()[0]);
-        let device = x_t.device().without_autodiff();
-        let c_in: Vec<f64> = scalings.iter().map(|s| s.c_in).collect();
-        (x_t * column(&c_in, &device), scalings.iter().map(|s| s.c_noise).collect())
-    }
-
-    /// head = c_skip·x_t + c_out·F; with a single decoder eps follows from phi.
-    ///
-    /// # Shapes
-    /// `x_t` `[B, C, H, W]`; every part of phi is scaled on its own.
+    /// As [`precondition`].
     pub fn precondition(&self, x_t: Tensor<4>, t: &[f64], raw: RawHeads) -> Heads {
-        let scalings = self.scalings(t, x_t.dims()[0]);
-        let apply = |pick: &dyn Fn(&Scalings) -> Scaling, raw: Tensor<4>| {
-            let device = x_t.device().without_autodiff();
-            let coefs = |part: fn(Scaling) -> f64| {
-                let coefs: Vec<f64> = scalings.iter().map(|s| part(pick(s))).collect();
-                column(&coefs, &device)
-            };
-            x_t.clone() * coefs(|s| s.skip) + raw * coefs(|s| s.out)
-        };
-        let raw_phi = split(raw.phi, x_t.dims()[1]);
-        let phi: Vec<_> = raw_phi.into_iter().enumerate().map(|(i, part)| apply(&|s| s.phi[i], part)).collect();
-        let eps = match raw.eps {
-            Some(eps) => apply(&|s| s.eps, eps),
-            None => self.eps_from_phi(&x_t, &phi, t),
-        };
-        Heads { phi: Tensor::cat(phi, 1), eps }
+        precondition(self.adm(), x_t, t, raw)
     }
 
-    /// eps = (x_t − x̂_0 − H_t(phi))/σ_t with x̂_0 = −H_1(phi); (x_t + (1−t)·phi)/σ_t for constant attenuation.
-    fn eps_from_phi(&self, x_t: &Tensor<4>, phi: &[Tensor<4>], t: &[f64]) -> Tensor<4> {
-        let phi: Vec<Images> = phi.iter().cloned().map(Images).collect();
-        let time = if let [t] = t { Coef::Same(*t) } else { Coef::Each(t.to_vec()) };
-        let x0_hat = self.process.H(&phi, 1.0).scale(-1.0);
-        let mean = self.process.attenuation.mean(&x0_hat, &phi, &time);
-        let noise = Images(x_t.clone()).minus(&mean);
-        noise.scale(time.map(|t| 1.0 / self.process.noise.sigma(t))).0
+    /// The attenuation of this network's process.
+    pub(crate) fn adm(&self) -> &Adm {
+        self.process.adm().expect("only attenuation has two heads")
     }
 
-    fn scalings(&self, t: &[f64], samples: usize) -> Vec<Scalings> {
-        assert!(t.len() == 1 || t.len() == samples, "{} times for {samples} samples", t.len());
-        let scalings: Vec<_> = t.iter().map(|&t| self.precond.scalings(&self.process, t)).collect();
-        if t.len() == samples { scalings } else { vec![scalings[0].clone(); samples] }
+    /// What the outputs of any other process's network mean.
+    ///
+    /// # Shapes
+    /// As [`target_output`].
+    pub fn target_output(&self, x_t: &Images, t: &[f64], raw: RawHeads) -> TargetOutput {
+        target_output(&self.process, x_t, t, raw, self.network.mixing())
+    }
+
+    /// The network for one batch of conditions, which are encoded here once and used at every time.
+    ///
+    /// # Shapes
+    /// `condition` `[B, condition_channels, H, W]`; none for a network without a condition.
+    pub fn conditioned(&self, condition: Option<Tensor<4>>) -> Conditioned<'_> {
+        let context = self.network.encode(condition, Mode::Eval);
+        Conditioned { network: &self.network, process: self.process, log_time: self.log_time, context }
     }
 }
 
-/// The parts of `channels` channels each.
-fn split(x: Tensor<4>, channels: usize) -> Vec<Tensor<4>> {
-    (0..x.dims()[1] / channels).map(|i| x.clone().narrow(1, i * channels, channels)).collect()
+/// A network with its process and what it knows of its condition: all that sampling evaluates.
+pub struct Conditioned<'a> {
+    /// The network, in evaluation mode.
+    pub network: &'a dyn Backbone,
+    /// The process that it was trained for.
+    pub process: Process,
+    /// Whether it embeds ln t, whatever the process.
+    pub log_time: bool,
+    /// What it knows of its condition.
+    pub context: Context,
 }
 
-impl Predict<Images> for Denoiser {
+impl Conditioned<'_> {
+    fn raw(&self, x_t: &Images, t: f64) -> RawHeads {
+        raw(self.network, &self.process, self.log_time, x_t.0.clone(), &[t], &self.context, Mode::Eval)
+    }
+
+    /// The outputs of a process with a single target at one time.
+    ///
+    /// # Shapes
+    /// As [`target_output`].
+    pub fn target_output(&self, x_t: &Images, t: f64) -> TargetOutput {
+        target_output(&self.process, x_t, &[t], self.raw(x_t, t), self.network.mixing())
+    }
+}
+
+impl Predict<Images> for Conditioned<'_> {
     fn predict(&self, x_t: &Images, t: f64) -> Result<sample::Heads<Images>> {
-        let heads = self.heads(x_t.0.clone(), &[t], None);
-        let phi = split(heads.phi, x_t.0.dims()[1]).into_iter().map(Images).collect();
-        Ok(sample::Heads { phi, eps: Images(heads.eps) })
+        let Process::Adm(adm) = &self.process else {
+            unreachable!("samplers of attenuation run on attenuation only");
+        };
+        let heads = precondition(adm, x_t.0.clone(), &[t], self.raw(x_t, t));
+        let parts = adm.attenuation.parts();
+        Ok(sample::Heads { phi: Images::split(heads.phi, parts), eps: Images(heads.eps) })
     }
+}
+
+/// F(c_in·x_t, c_noise, context).
+///
+/// # Shapes
+/// `x_t` `[B, inputs·C, H, W]`; `t` has one time for all samples, or one each.
+fn raw(
+    network: &dyn Backbone,
+    process: &Process,
+    log_time: bool,
+    x_t: Tensor<4>,
+    t: &[f64],
+    context: &Context,
+    mode: Mode,
+) -> RawHeads {
+    let samples = x_t.dims()[0];
+    assert!(t.len() == 1 || t.len() == samples, "{} times for {samples} samples", t.len());
+    let each = |i: usize| t[if t.len() == 1 { 0 } else { i }];
+    let input = |t: f64| if log_time { process.log_time_input(t) } else { process.input(t) };
+    let inputs: Vec<_> = (0..samples).map(|i| input(each(i))).collect();
+    let device = x_t.device().without_autodiff();
+    let c_in: Vec<f64> = inputs.iter().map(|input| input.scale).collect();
+    let c_noise: Vec<f64> = inputs.iter().map(|input| input.noise).collect();
+    network.forward(x_t * column(&c_in, &device), vector(&c_noise, &device), context, mode)
+}
+
+/// head = c_skip·x_t + c_out·F; with a single decoder eps follows from phi.
+///
+/// # Shapes
+/// `x_t` `[B, C, H, W]`; every part of phi is scaled on its own.
+pub fn precondition(adm: &Adm, x_t: Tensor<4>, t: &[f64], raw: RawHeads) -> Heads {
+    let samples = x_t.dims()[0];
+    let scalings: Vec<Scalings> = t.iter().map(|&t| adm.scalings(t)).collect();
+    let scalings = if t.len() == samples { scalings } else { vec![scalings[0].clone(); samples] };
+    let apply = |pick: &dyn Fn(&Scalings) -> Scaling, raw: Tensor<4>| {
+        let device = x_t.device().without_autodiff();
+        let coefs = |part: fn(Scaling) -> f64| {
+            let coefs: Vec<f64> = scalings.iter().map(|s| part(pick(s))).collect();
+            column(&coefs, &device)
+        };
+        x_t.clone() * coefs(|s| s.skip) + raw * coefs(|s| s.out)
+    };
+    let parts = raw.phi.dims()[1] / x_t.dims()[1];
+    let raw_phi = Images::split(raw.phi, parts);
+    let phi: Vec<_> = raw_phi.into_iter().enumerate().map(|(i, part)| apply(&|s| s.phi[i], part.0)).collect();
+    let eps = match raw.eps {
+        Some(eps) => apply(&|s| s.eps, eps),
+        None => eps_from_phi(adm, &x_t, &phi, t),
+    };
+    Heads { phi: Tensor::cat(phi, 1), eps }
+}
+
+/// eps = (x_t − x̂_0 − H_t(phi))/σ_t with x̂_0 = −H_1(phi); (x_t + (1−t)·phi)/σ_t for constant attenuation.
+fn eps_from_phi(adm: &Adm, x_t: &Tensor<4>, phi: &[Tensor<4>], t: &[f64]) -> Tensor<4> {
+    let phi: Vec<Images> = phi.iter().cloned().map(Images).collect();
+    let time = coef(t);
+    let x0_hat = adm.H(&phi, 1.0).scale(-1.0);
+    let mean = adm.attenuation.mean(&x0_hat, &phi, &time);
+    let noise = Images(x_t.clone()).minus(&mean);
+    noise.scale(time.map(|t| 1.0 / adm.noise.sigma(t))).0
+}
+
+/// The outputs of a network whose process has a single target; `mixing` is m of a mixed output.
+///
+/// # Shapes
+/// `x_t` `[B, C, H, W]` (twice the channels for CLD: x and v), `raw` `[B, C, H, W]` each, `mixing` `[C]`.
+pub fn target_output(
+    process: &Process,
+    x_t: &Images,
+    t: &[f64],
+    raw: RawHeads,
+    mixing: Option<Tensor<1>>,
+) -> TargetOutput {
+    let t = coef(t);
+    if let Process::Cld(cld) = process {
+        return TargetOutput { target: mixed_velocity(cld, x_t, &t, Images(raw.mean())), x0: None };
+    }
+    match (process.outputs(), mixing, process.gaussian()) {
+        (Outputs::TargetAndX0, ..) => TargetOutput { target: Images(raw.phi), x0: raw.eps.map(Images) },
+        (Outputs::MixedTarget, Some(m), Some(gaussian)) => {
+            // eps = (1−m) σ_t x_t + m F.
+            let normal = x_t.scale(t.map(|t| gaussian.sigma(t)));
+            let channels = m.dims()[0];
+            let m = m.reshape([1, channels, 1, 1]);
+            TargetOutput { target: Images(normal.0.clone() + m * (raw.mean() - normal.0)), x0: None }
+        }
+        _ => TargetOutput { target: Images(raw.mean()), x0: None },
+    }
+}
+
+/// The mixed score of CLD: c_t v + F.
+fn mixed_velocity(cld: &Cld, state: &Images, t: &Coef, raw: Images) -> Images {
+    let parts = Images::split(state.0.clone(), 2);
+    Images::lincomb(&[(t.map(|t| cld.mixing(t)), &parts[1]), (1.0.into(), &raw)])
+}
+
+fn coef(t: &[f64]) -> Coef {
+    if let [t] = t { Coef::Same(*t) } else { Coef::Each(t.to_vec()) }
 }
 
 #[cfg(test)]
@@ -133,10 +247,9 @@ mod tests {
     }
 
     fn denoiser(decoders: Decoders, attenuation: Attenuation) -> Denoiser {
-        let process = Process::new(attenuation, NoiseScale::Sqrt);
-        let config = UNetConfig { decoders, ..preset("tiny").unwrap() };
-        let unet = config.init(NetworkPorts::with_phi_parts(attenuation.parts()), 1, &Device::flex());
-        Denoiser { unet, process, baseline: None, precond: Precond::default() }
+        let config = NetworkConfig::UNet(UNetConfig { decoders, ..preset("tiny").unwrap() });
+        let network = config.init(NetworkPorts::with_phi_parts(attenuation.parts()), 1, &Device::flex());
+        Denoiser::new(network, &config, Adm::new(attenuation, NoiseScale::Sqrt).into())
     }
 
     /// §13: the eps of a single decoder is that of two heads with equal raw outputs.
@@ -144,7 +257,7 @@ mod tests {
     fn a_single_decoder_gives_the_eps_of_equal_heads() {
         let one = denoiser(Decoders::One, Attenuation::Constant);
         let (x_t, t) = (noise([3, 3, 16, 16]), [1.0, 0.6, 0.05]);
-        let raw = one.raw(x_t.clone(), &t, None, None);
+        let raw = one.raw(x_t.clone(), &t, &Context::default(), Mode::Eval);
         let two = one.precondition(x_t.clone(), &t, RawHeads { eps: Some(raw.phi.clone()), ..raw.clone() });
         let one = one.precondition(x_t, &t, raw);
         let pairs = to_host(one.eps).into_iter().zip(to_host(two.eps));
@@ -157,9 +270,9 @@ mod tests {
         for &attenuation in Attenuation::ALL {
             let net = denoiser(Decoders::One, attenuation);
             let x_t = Images(noise([2, 3, 16, 16]));
-            let heads = net.predict(&x_t, 0.4).unwrap();
+            let heads = net.conditioned(None).predict(&x_t, 0.4).unwrap();
             assert_eq!(heads.phi.len(), attenuation.parts());
-            let (from_phi, native) = net.process.x0_estimates(&x_t, &heads.phi, &heads.eps, &0.4.into());
+            let (from_phi, native) = net.adm().x0_estimates(&x_t, &heads.phi, &heads.eps, &0.4.into());
             let pairs = to_host(from_phi.0).into_iter().zip(to_host(native.0));
             pairs.for_each(|(a, b)| assert!((a - b).abs() < 1e-4, "{attenuation:?}: {a} {b}"));
         }
@@ -170,9 +283,9 @@ mod tests {
         for decoders in [Decoders::Two, Decoders::One, Decoders::Conv] {
             let net = denoiser(decoders, Attenuation::Constant);
             let x_t = noise([2, 3, 16, 24]);
-            let (same, each) = (net.heads(x_t.clone(), &[0.3], None), net.heads(x_t.clone(), &[0.3, 0.3], None));
+            let (same, each) = (net.heads(x_t.clone(), &[0.3], &Context::default()), net.heads(x_t.clone(), &[0.3, 0.3], &Context::default()));
             assert_eq!(to_host(same.eps.clone()), to_host(each.eps));
-            let alone = to_host(net.heads(x_t.narrow(0, 1, 1), &[0.3], None).eps);
+            let alone = to_host(net.heads(x_t.narrow(0, 1, 1), &[0.3], &Context::default()).eps);
             let pairs = alone.iter().zip(to_host(same.eps).split_off(alone.len()));
             pairs.for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{a} {b}"));
         }

@@ -4,7 +4,6 @@
 //! between the two without renaming or transposition.
 pub mod autoencoder;
 pub mod backbone;
-pub mod baseline;
 pub mod batch_norm;
 pub mod block;
 pub mod condition;
@@ -29,7 +28,7 @@ pub use autoencoder::{Autoencoder, AutoencoderConfig, Posterior};
 pub use backbone::{Backbone, BackboneConfig, Context, NetworkPorts};
 pub use condition::{CondUNet, CondUNetConfig};
 pub use config::{Decoders, PRESETS, UNetConfig, preset};
-pub use denoiser::{Denoiser, Heads};
+pub use denoiser::{Conditioned, Denoiser, Heads, TargetOutput};
 pub use dropout::DropoutKey;
 pub use mode::{Mode, Statistics};
 pub use network::{Network, NetworkConfig};

@@ -13,6 +13,7 @@ use super::mode::Mode;
 use super::module_macros::enum_module;
 use super::unet::{RawHeads, UNet};
 use crate::error::Result;
+use std::path::PathBuf;
 
 /// The options of a network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,6 +25,18 @@ pub enum NetworkConfig {
     /// The U-Net with a condition encoder (§4.6).
     #[serde(rename = "cond-unet")]
     CondUNet(CondUNetConfig),
+}
+
+impl From<UNetConfig> for NetworkConfig {
+    fn from(config: UNetConfig) -> Self {
+        Self::UNet(config)
+    }
+}
+
+impl From<CondUNetConfig> for NetworkConfig {
+    fn from(config: CondUNetConfig) -> Self {
+        Self::CondUNet(config)
+    }
 }
 
 impl Default for NetworkConfig {
@@ -87,6 +100,37 @@ impl NetworkConfig {
             Self::UNet(config) => Network::UNet(config.lazy(ports, device)),
             Self::CondUNet(config) => Network::CondUNet(config.lazy(ports, device)),
         }
+    }
+
+    /// The options of a U-Net without a condition, if it is one.
+    pub fn as_unet(&self) -> Option<&UNetConfig> {
+        if let Self::UNet(config) = self { Some(config) } else { None }
+    }
+
+    /// As [`NetworkConfig::as_unet`], to be changed.
+    pub fn as_unet_mut(&mut self) -> Option<&mut UNetConfig> {
+        if let Self::UNet(config) = self { Some(config) } else { None }
+    }
+
+    /// The options of a network with a condition, to be changed.
+    pub fn as_cond_unet_mut(&mut self) -> Option<&mut CondUNetConfig> {
+        if let Self::CondUNet(config) = self { Some(config) } else { None }
+    }
+
+    /// The file of trained weights that a new network takes parts from.
+    pub fn pretrained(&self) -> Option<&PathBuf> {
+        match self {
+            Self::UNet(_) => None,
+            Self::CondUNet(config) => config.encoder_weights.as_ref(),
+        }
+    }
+
+    /// The same options without a file of trained weights.
+    pub fn without_pretrained(mut self) -> Self {
+        if let Self::CondUNet(config) = &mut self {
+            config.encoder_weights = None;
+        }
+        self
     }
 
     fn options(&self) -> &dyn BackboneConfig {

@@ -6,11 +6,10 @@ use crate::data::Planes;
 use crate::engine::{Device, Images, from_host, to_host};
 use crate::error::{Error, Result};
 use crate::generate::estimate_at;
-use crate::nn::Denoiser;
+use crate::nn::{BackboneConfig, Denoiser};
 use crate::rng::{Purpose, Stream};
 use crate::train;
-use crossfade_math::Field;
-use crossfade_math::path::{Path, GaussianFn};
+use crossfade_math::{Field, Gaussian, GaussianFn};
 use serde::Serialize;
 
 /// Images that are denoised.
@@ -36,13 +35,13 @@ pub fn denoising(
     batch: usize,
     device: &Device,
 ) -> Result<Vec<Denoising>> {
-    let network = |i: usize| &checkpoints[i].config.network;
-    let alike = (network(0).resolution, network(0).channels) == (network(1).resolution, network(1).channels);
+    let shape = |i: usize| (checkpoints[i].config.network.resolution(), checkpoints[i].config.network.channels());
+    let alike = shape(0) == shape(1);
     for (bad, why) in [
         (!alike, "images of different sizes"),
         (checkpoints.iter().any(|c| c.config.latent.is_some()), "a network on latents"),
-        (checkpoints.iter().any(|c| c.config.condition.is_some()), "a network with a condition"),
-        (checkpoints.iter().any(|c| c.config.law().path().is_none()), "a process without (alpha_t, sigma_t)"),
+        (checkpoints.iter().any(|c| c.config.network.condition_channels().is_some()), "a network with a condition"),
+        (checkpoints.iter().any(|c| c.config.process.gaussian().is_none()), "a process without (alpha_t, sigma_t)"),
     ] {
         if bad {
             return Err(Error::request(why));
@@ -52,9 +51,9 @@ pub fn denoising(
     let mut errors = [vec![], vec![]];
     for (checkpoint, errors) in checkpoints.iter().zip(&mut errors) {
         let net = checkpoint.denoiser(Weights::Ema, device)?;
-        let Some(path) = checkpoint.config.law().path() else { continue };
+        let Some(process) = checkpoint.config.process.gaussian() else { continue };
         for ratio in RATIOS {
-            errors.push(error(&net, checkpoint, path, ratio, (set, batch.max(1)), device)?);
+            errors.push(error(&net, checkpoint, process, ratio, (set, batch.max(1)), device)?);
         }
     }
     let [a, b] = errors;
@@ -67,16 +66,18 @@ pub fn denoising(
 fn error(
     net: &Denoiser,
     checkpoint: &Checkpoint,
-    path: Path,
+    process: Gaussian,
     ratio: f64,
     (set, batch): (&dyn Dataset, usize),
     device: &Device,
 ) -> Result<f64> {
     // The nearest time that the network knows.
-    let t = path.time_of_ratio(ratio);
-    let t = path.tick().map_or(t, |tick| (t / tick).round().max(1.0) * tick);
+    let t = process.time_of_ratio(ratio);
+    let t = process.tick().map_or(t, |tick| (t / tick).round().max(1.0) * tick);
     let network = &checkpoint.config.network;
-    let (count, side, channels) = (IMAGES.min(set.len()), network.resolution, network.channels);
+    let (count, channels) = (IMAGES.min(set.len()), network.channels());
+    let side = network.resolution().unwrap_or_default();
+    let net = net.conditioned(None);
     let (mut sum, mut values) = (0.0, 0);
     for first in (0..count).step_by(batch) {
         let last = (first + batch).min(count);
@@ -90,8 +91,8 @@ fn error(
         }
         let shape = [last - first, channels, side, side];
         let (x0, eps) = (Images(from_host(&clean, shape, device)), Images(from_host(&noise, shape, device)));
-        let x_t = Images::lincomb(&[(path.alpha(t).into(), &x0), (path.sigma(t).into(), &eps)]);
-        let x0_hat = estimate_at(net, &checkpoint.config.sample, path, &x_t, t)?.clamp(-1.0, 1.0);
+        let x_t = Images::lincomb(&[(process.alpha(t).into(), &x0), (process.sigma(t).into(), &eps)]);
+        let x0_hat = estimate_at(&net, &checkpoint.config.sample, process, &x_t, t)?.clamp(-1.0, 1.0);
         let found = to_host(x0_hat.0);
         sum += found.iter().zip(&clean).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
         values += found.len();

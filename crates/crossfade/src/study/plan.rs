@@ -2,7 +2,6 @@
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::{Metric, RunConfig, SampleConfig, Study, StudyModel, slug};
 use crate::error::{Error, Result};
-use crate::sample::Law;
 use crossfade_math::GridKind;
 use std::path::{Path, PathBuf};
 
@@ -83,12 +82,12 @@ impl Plan {
             }
         }
         for model in &models {
-            let told = model.config.condition.is_some();
+            let told = !model.config.task.is_unconditional();
             if told != (study.evaluate.metric == Metric::Psnr) {
                 let problem = "the metric psnr is for tasks with a condition, all others for generation";
                 problems.push(format!("model {}: {problem}", model.name));
             }
-            if study.evaluate.estimate && matches!(model.config.law(), Law::Cld(_)) {
+            if study.evaluate.estimate && !model.config.process.estimates_x0() {
                 problems.push(format!("model {}: cld has no estimate of x_0: leave evaluate.estimate out", model.name));
             }
         }
@@ -163,18 +162,18 @@ impl Row {
             sets.extend(value.iter().map(|value| format!("sample.{key}={value}")));
         }
         let config = config.clone().with_overrides(&sets)?;
-        let law = config.law();
-        let sample = config.sample.resolved(&law)?;
+        let process = config.process;
+        let sample = config.sample.resolved(&process)?;
         let with = |steps: usize| SampleConfig { steps, ..sample.clone() };
         if matches!(sample.grid.kind, GridKind::Explicit { .. }) {
             return Err(Error::request("explicit times are of one number of steps; the columns need another grid"));
         }
         if study.sample.evaluations.is_empty() {
-            with(column).times(&law)?;
+            with(column).times(&process)?;
             return Ok(with(column));
         }
-        let steps = law.steps_within(&sample.grid, sample.sampler, column)?;
-        let least = with(steps).evaluations(&law)?;
+        let steps = sample.sampler.steps_within(&process, &sample.grid, column)?;
+        let least = with(steps).evaluations(&process)?;
         if least > column {
             let sampler = sample.sampler.name();
             return Err(Error::request(format!("{sampler} takes {least} evaluations at least, not {column}")));

@@ -4,7 +4,8 @@ use super::plan::Model;
 use super::run::{Event, Only, Work};
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{Error, Result};
-use crate::train::{RunDir, StepReport, check_weighting, seconds_of, train};
+use crate::checkpoint::RunDir;
+use crate::train::{StepReport, seconds_of, train};
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ impl Work<'_> {
                 let problem = format!("the model {} is not trained yet; run with --only train first", model.name);
                 return Err(Error::request(problem));
             }
-            check_weighting(&model.config).map_err(named)?;
+            model.config.validate_training().map_err(named)?;
             let begun = checkpoint::list(&RunDir(self.home(model)).checkpoints())?.pop();
             if let Some(begun) = begun.and_then(|(_, path)| Checkpoint::open(&path).ok()) {
                 begun.config.must_resume_as(&model.config).map_err(named)?;

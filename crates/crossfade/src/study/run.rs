@@ -234,7 +234,7 @@ impl Work<'_> {
 
     /// Network evaluations of a cell's images.
     pub(super) fn cost(&self, number: usize, cell: &Cell) -> Result<u64> {
-        let evaluations = cell.sample.evaluations(&self.plan.models[number].config.law())?;
+        let evaluations = cell.sample.evaluations(&self.plan.models[number].config.process)?;
         Ok(self.plan.study.sample.count * evaluations as u64)
     }
 

@@ -1,23 +1,10 @@
 //! A model in use: images of a seed, and how its estimate approaches them.
 use crate::apply::{Model, Part};
-use crate::checkpoint::{Checkpoint, Weights};
-use crate::config::SampleConfig;
 use crate::data::{Dataset, Image};
-use crate::engine::{Device, to_host};
+use crate::engine::to_host;
 use crate::error::{Error, Result};
-use crate::generate::{DIVERGED, Maker, Start, decoded, sample_batch};
-use crate::latent::Latent;
-use crate::nn::Denoiser;
-use crate::task::Draw;
-
-/// An unconditional model, ready to sample.
-pub struct Subject {
-    net: Denoiser,
-    latent: Option<Latent>,
-    /// C, H, W.
-    size: [usize; 3],
-    device: Device,
-}
+use crate::generate::{Pipeline, StartNoise};
+use crate::task::{Draw, TaskConfig};
 
 /// Images of one batch.
 pub struct Batch {
@@ -35,44 +22,20 @@ pub struct Curve {
     images: u64,
 }
 
-impl Subject {
-    /// The averaged weights of a checkpoint.
-    pub fn open(checkpoint: &Checkpoint, device: &Device) -> Result<Self> {
-        let network = &checkpoint.config.network;
-        Ok(Self {
-            net: checkpoint.denoiser(Weights::Ema, device)?,
-            latent: Latent::of(checkpoint, device)?,
-            size: [network.channels, network.resolution, network.resolution],
-            device: device.clone(),
-        })
-    }
-
-    /// Images `from` to `to` of a seed, as `crossfade sample` makes them; `curve` sees the estimates on the way.
-    pub fn make(
-        &self,
-        sample: &SampleConfig,
-        seed: u64,
-        [from, to]: [u64; 2],
-        curve: Option<&mut Curve>,
-    ) -> Result<Batch> {
-        let starts: Vec<_> = (from..to).map(Start::Index).collect();
-        let mut seen: Vec<(f64, Vec<f32>)> = vec![];
-        let wanted = curve.is_some();
-        let mut observe = |state: crate::sample::State<'_, crate::engine::Images>| {
-            if wanted {
-                seen.push((state.t, to_host(state.x0.0.clone())));
-            }
-        };
-        let sampled = sample_batch(&self.net, sample, self.size, seed, &starts, &self.device, &mut observe)?;
-        let last = to_host(sampled.x0.0.clone());
-        if !last.iter().all(|v| v.is_finite()) {
-            return Err(Error::Run(DIVERGED.into()));
+/// Images `from` to `to` of a seed, as `crossfade sample` makes them; `curve` sees the estimates on the way.
+pub fn images(pipeline: &Pipeline, seed: u64, [from, to]: [u64; 2], curve: Option<&mut Curve>) -> Result<Batch> {
+    let starts: Vec<_> = (from..to).map(StartNoise::Index).collect();
+    let mut seen: Vec<(f64, Vec<f32>)> = vec![];
+    let wanted = curve.is_some();
+    let sampled = pipeline.sample(seed, &starts, &mut |state| {
+        if wanted {
+            seen.push((state.t, to_host(state.x0.0.clone())));
         }
-        if let Some(curve) = curve {
-            curve.add(&seen, &last, starts.len());
-        }
-        Ok(Batch { images: decoded(self.latent.as_ref(), sampled.x0.0), nfe: sampled.nfe })
+    })?;
+    if let Some(curve) = curve {
+        curve.add(&seen, &to_host(sampled.x0.0.clone()), starts.len());
     }
+    Ok(Batch { images: pipeline.decode(sampled.x0.0), nfe: sampled.nfe })
 }
 
 impl Curve {
@@ -92,7 +55,7 @@ impl Curve {
     /// (t, mean square).
     pub fn points(&self) -> Result<Vec<[f64; 2]>> {
         if !self.sums.iter().all(|sum| sum.is_finite()) {
-            return Err(Error::Run(DIVERGED.into()));
+            return Err(Error::Run("the estimates of x_0 are not finite; has the training diverged?".into()));
         }
         Ok(self.times.iter().zip(&self.sums).map(|(t, sum)| [*t, sum / self.images.max(1) as f64]).collect())
     }
@@ -103,44 +66,22 @@ pub fn psnr(a: &Image, b: &Image) -> f64 {
     a.psnr(b).min(100.0)
 }
 
-/// A model with a condition and the pairs it is tried on.
-pub struct Told<'a> {
-    maker: Maker,
-    checkpoint: &'a Checkpoint,
-    held_out: &'a dyn Dataset,
-}
-
-impl<'a> Told<'a> {
-    /// The averaged weights of a checkpoint on held-out images.
-    pub fn open(
-        checkpoint: &'a Checkpoint,
-        sample: &SampleConfig,
-        seed: u64,
-        held_out: &'a dyn Dataset,
-        device: &Device,
-    ) -> Result<Self> {
-        let kind = checkpoint.config.task.name();
-        let maker = Maker::open(checkpoint, kind, Weights::Ema, sample.clone(), seed, device)?;
-        Ok(Self { maker, checkpoint, held_out })
-    }
-
-    /// Network evaluations an output.
-    pub fn evaluations(&self) -> Result<usize> {
-        self.maker.evaluations()
-    }
-
-    /// What the network makes of held-out image k, and what was wanted. Crops and holes depend on k alone.
-    pub fn pair(&self, k: u64) -> Result<[Image; 2]> {
-        let draw = Draw { seed: 0, counter: k, flip: false };
-        let (set, index) = (self.held_out, k as usize);
-        let task = self.checkpoint.config.task.task();
-        let pair = task.pair(&set.get(index)?, set.label(index)?.as_ref(), &draw)?;
-        let [_, height, width] = pair.target.shape;
-        let none = || Error::request("the metric psnr needs a task with a condition; see [task]");
-        let part = Part { condition: pair.condition.ok_or_else(none)?, size: [height, width], y: 0, x: 0 };
-        let made = self.maker.make(k, std::slice::from_ref(&part))?.pop();
-        let made = made.ok_or_else(|| Error::Run("no output came out".into()))?;
-        // The network may make something else than pictures, such as what a filter lacks.
-        Ok([made, pair.target].map(|planes| task.output(planes, &part.condition).to_image()))
-    }
+/// The network's output for held-out image k of a task, and the target. Crops and holes depend on k alone.
+pub fn held_out_pair(
+    pipeline: &Pipeline,
+    task: &TaskConfig,
+    seed: u64,
+    held_out: &dyn Dataset,
+    k: u64,
+) -> Result<[Image; 2]> {
+    let draw = Draw { seed: 0, counter: k, flip: false };
+    let (index, model) = (k as usize, pipeline.task_model(task.name(), seed)?);
+    let pair = task.task().pair(&held_out.get(index)?, held_out.label(index)?.as_ref(), &draw)?;
+    let [_, height, width] = pair.target.shape;
+    let none = || Error::request("the metric psnr needs a task with a condition; see [task]");
+    let part = Part { condition: pair.condition.ok_or_else(none)?, size: [height, width], y: 0, x: 0 };
+    let made = model.make(k, std::slice::from_ref(&part))?.pop();
+    let made = made.ok_or_else(|| Error::Run("no output came out".into()))?;
+    // The network may make something else than pictures, such as what a filter lacks.
+    Ok([made, pair.target].map(|planes| task.task().output(planes, &part.condition).to_image()))
 }

@@ -59,10 +59,10 @@ impl Task for Depth {
         target.values.iter_mut().for_each(|v| *v = v.min(1.0));
         Ok(Pair { target: target.flipped(draw.flip), condition: Some(Planes::from_image(&image).flipped(draw.flip)) })
     }
-    fn validate(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<Problem> {
         let mut problems = self.size.map(|side| side_problems("size", side, 1)).concat();
         if !(1.0..=65535.0).contains(&self.most) {
-            problems.push(format!("most must be from 1 to 65535, not {}", self.most));
+            problems.push(Problem::new("most", format!("must be from 1 to 65535, not {}", self.most)));
         }
         problems
     }

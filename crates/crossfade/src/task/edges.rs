@@ -69,10 +69,10 @@ impl Task for Edges {
         let target = Planes::from_plane(&self.agreed(label), f32::from(u16::MAX)).flipped(draw.flip);
         Ok(Pair { target, condition: Some(Planes::from_image(&image).flipped(draw.flip)) })
     }
-    fn validate(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<Problem> {
         let mut problems = side_problems("size", self.size, 1);
         if !(0.0..=1.0).contains(&self.threshold) {
-            problems.push(format!("threshold must be from 0 to 1, not {}", self.threshold));
+            problems.push(Problem::new("threshold", format!("must be from 0 to 1, not {}", self.threshold)));
         }
         problems
     }

@@ -22,7 +22,7 @@ impl Task for Generate {
     fn pair(&self, image: &Image, _label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
         Ok(Pair { target: Planes::from_image(image).flipped(draw.flip), condition: None })
     }
-    fn validate(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<Problem> {
         vec![]
     }
 }

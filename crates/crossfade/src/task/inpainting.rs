@@ -67,7 +67,7 @@ impl Task for Inpainting {
         let condition = Some(self.masked(&target, &mask)?);
         Ok(Pair { target, condition })
     }
-    fn validate(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<Problem> {
         side_problems("size", self.size, 1)
     }
 }

@@ -95,7 +95,7 @@ pub trait Task: Send + Sync {
         true
     }
     /// All that is wrong with its options, each with the option's name in front.
-    fn validate(&self) -> Vec<String>;
+    fn validate(&self) -> Vec<Problem>;
 }
 
 registry! {

@@ -39,7 +39,7 @@ impl Task for Saliency {
         let square = |image: &Image| squeezed(image, self.size, draw.flip);
         Ok(Pair { target: square(&mask), condition: Some(square(&image.with_channels(3))) })
     }
-    fn validate(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<Problem> {
         side_problems("size", self.size, 1)
     }
 }

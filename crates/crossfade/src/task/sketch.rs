@@ -42,7 +42,7 @@ impl Task for Sketch {
     fn condition(&self, x: Planes) -> Result<Planes> {
         Ok(Planes::from_image(&x.to_image().with_channels(1)))
     }
-    fn validate(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<Problem> {
         side_problems("size", self.size, 1)
     }
 }

@@ -93,16 +93,16 @@ impl Task for SuperResolution {
     fn makes_images(&self) -> bool {
         self.residual == 0.0
     }
-    fn validate(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<Problem> {
         let mut problems = side_problems("size", self.size, self.scale);
         if !(0.0..=100.0).contains(&self.residual) {
-            problems.push(format!("residual must be from 0 to 100, not {}", self.residual));
+            problems.push(Problem::new("residual", format!("must be from 0 to 100, not {}", self.residual)));
         }
         if self.residual > 0.0 && self.low != LowAs::Enlarged {
-            problems.push("residual needs low = \"enlarged\"".into());
+            problems.push(Problem::new("residual", "needs low = \"enlarged\""));
         }
         if !(2..=16).contains(&self.scale) {
-            problems.push(format!("scale must be from 2 to 16, not {}", self.scale));
+            problems.push(Problem::new("scale", format!("must be from 2 to 16, not {}", self.scale)));
         }
         problems
     }

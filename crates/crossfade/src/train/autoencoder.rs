@@ -1,10 +1,9 @@
 //! Training an autoencoder against a discriminator (§5).
-use super::events::Events;
-use super::log::Log;
 use super::optimiser::{Gradients, Optimiser, adamw};
+use super::run_loop::{self, Training};
 use super::start::start;
-use super::{RunDir, Summary};
-use crate::checkpoint;
+use super::Summary;
+use crate::checkpoint::{self, RunDir};
 use crate::config::AutoencoderRun;
 use crate::data::planes::append_planes;
 use crate::data::{Dataset, Image};
@@ -20,15 +19,15 @@ use crate::rng::{Purpose, Stream};
 use crate::tensorfile::save_tensors;
 use burn::optim::GradientsParams;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Names of the discriminator's weights, as in the reference.
 const DISCRIMINATOR: &str = "loss.discriminator.";
 
-/// What a step has to say.
+/// What is reported of a step.
 #[derive(Clone, Debug, Serialize)]
 pub struct AutoencoderReport {
     /// Steps done.
@@ -37,7 +36,7 @@ pub struct AutoencoderReport {
     pub loss: f64,
     /// Its terms.
     pub terms: GeneratorTerms,
-    /// The discriminator's loss, if it plays.
+    /// The discriminator's loss, once the discriminator is trained.
     pub disc_loss: Option<f64>,
     /// The learning rate.
     pub lr: f64,
@@ -47,7 +46,7 @@ pub struct AutoencoderReport {
 
 /// Something that happens in training.
 pub enum Event<'a> {
-    /// To be told once.
+    /// Something the user should know, once.
     Note(&'a str),
     /// A step was done.
     Step(&'a AutoencoderReport),
@@ -81,14 +80,6 @@ impl State {
         state.net = state.of_net.restore(state.net, &mut tensors, "").map_err(named)?;
         state.disc = state.of_disc.restore(state.disc, &mut tensors, DISCRIMINATOR).map_err(named)?;
         Ok(state)
-    }
-
-    fn save(&self, config: &AutoencoderRun, dir: &RunDir) -> Result<PathBuf> {
-        let path = dir.checkpoints().join(checkpoint::file_name(self.step));
-        let tensors = [self.of_net.tensors(&self.net, ""), self.of_disc.tensors(&self.disc, DISCRIMINATOR)].concat();
-        save_tensors(&path, &tensors, &checkpoint::autoencoder_metadata(config, self.step)?)?;
-        checkpoint::prune(&dir.checkpoints(), config.train.keep)?;
-        Ok(path)
     }
 
     /// One step of both networks on a batch.
@@ -163,48 +154,70 @@ pub fn train_autoencoder(
 ) -> Result<Summary> {
     let fresh = || Ok(State::new(config, device));
     let resumed = |path: &Path| State::resume(path, config, device);
-    let (mut state, passed_over) = start(dir, &config.to_toml()?, resume, fresh, resumed)?;
+    let (state, passed_over) = start(dir, &config.to_toml()?, resume, fresh, resumed)?;
     let (plan, net) = (&config.train, &config.autoencoder);
-    let set: Arc<dyn Dataset> = Arc::from(config.data.open(net.resolution, net.channels)?);
-    let mut loader = Loader::start(Arc::clone(&set), plan.loading(config.seed), state.step * plan.batch as u64)?;
-    let mut log = Log::open(&dir.log(), state.step)?;
-    let mut events = plan.tensorboard.then(|| Events::new(&dir.events(), state.step));
-    let mut saved = None;
+    let dataset: Arc<dyn Dataset> = Arc::from(config.data.open(net.resolution, net.channels)?);
+    let loader = Loader::start(Arc::clone(&dataset), plan.loading(config.seed), state.step * plan.batch as u64)?;
     let lpips = perceptual(config, device, report)?;
-    let distance = lpips.as_ref().map(|lpips| |a, b| lpips.forward(a, b).unsqueeze_dim(1));
-    while state.step < plan.steps && !stop.load(Ordering::Relaxed) {
+    let mut training = AutoencoderTraining { config, device, state, dataset, loader, lpips };
+    run_loop::run(&mut training, plan, dir, stop, passed_over, &mut |step| report(Event::Step(step)))
+}
+
+/// An autoencoder and its discriminator in training.
+struct AutoencoderTraining<'a> {
+    config: &'a AutoencoderRun,
+    device: &'a Device,
+    state: State,
+    dataset: Arc<dyn Dataset>,
+    loader: Loader,
+    lpips: Option<Lpips>,
+}
+
+impl Training for AutoencoderTraining<'_> {
+    type Report = AutoencoderReport;
+    const SHEET: &'static str = "reconstructions";
+
+    fn step(&self) -> u64 {
+        self.state.step
+    }
+
+    fn advance(&mut self) -> Result<AutoencoderReport> {
+        let Self { config, device, state, loader, lpips, .. } = self;
         let began = Instant::now();
+        let plan = &config.train;
         let lr = config.optim.lr_schedule(plan.steps).at(state.step);
+        let distance = lpips.as_ref().map(|lpips| |a, b| lpips.forward(a, b).unsqueeze_dim(1));
         let (terms, disc_loss) =
             state.step(loader.next_batch()?, config, device, distance.as_ref().map(|d| d as Perceptual))?;
         let images_per_second = plan.batch as f64 / began.elapsed().as_secs_f64();
-        let done = AutoencoderReport { step: state.step, loss: terms.total, terms, disc_loss, lr, images_per_second };
-        report(Event::Step(&done));
-        let due = |every: u64| every > 0 && state.step.is_multiple_of(every);
-        if due(plan.log_every) || state.step == plan.steps {
-            log.write(&done)?;
-            if let Some(events) = &mut events {
-                let mut values = vec![("loss", done.loss), ("lr", lr), ("images_per_second", images_per_second)];
-                values.extend(disc_loss.map(|loss| ("disc_loss", loss)));
-                events.scalars(state.step, &values)?;
-            }
-        }
-        if due(plan.sample_every) {
-            let (sheet, png) = sheet(&state, config, &*set, dir, device)?;
-            if let Some(events) = &mut events {
-                events.image(state.step, "reconstructions", &sheet, &png)?;
-            }
-        }
-        if due(plan.checkpoint_every) {
-            saved = Some(state.save(config, dir)?);
-        }
+        Ok(AutoencoderReport { step: state.step, loss: terms.total, terms, disc_loss, lr, images_per_second })
     }
-    let last = dir.checkpoints().join(checkpoint::file_name(state.step));
-    let checkpoint = match saved {
-        Some(path) if path == last => path,
-        _ => state.save(config, dir)?,
-    };
-    Ok(Summary { step: state.step, stopped: state.step < plan.steps, checkpoint, passed_over })
+
+    fn scalars(report: &AutoencoderReport) -> Vec<(&'static str, f64)> {
+        let AutoencoderReport { loss, lr, images_per_second, disc_loss, .. } = *report;
+        let mut values = vec![("loss", loss), ("lr", lr), ("images_per_second", images_per_second)];
+        values.extend(disc_loss.map(|loss| ("disc_loss", loss)));
+        values
+    }
+
+    /// The first images of the set above their reconstructions by the averaged weights.
+    fn sheet(&self) -> Result<Image> {
+        let network = &self.config.autoencoder;
+        let net = self.state.of_net.averaged(network.init(0, &self.device.clone().without_autodiff()))?;
+        let latent = Latent::new(network.clone(), net, 1.0, self.device);
+        let originals = (0..self.dataset.len().min(8)).map(|i| self.dataset.get(i)).collect::<Result<Vec<_>>>()?;
+        let mut planes = vec![];
+        originals.iter().for_each(|image| append_planes(image, false, &mut planes));
+        let (c, side) = (network.channels, network.resolution);
+        let x = from_vec(planes, [originals.len(), c, side, side], self.device);
+        Ok(pairs(&originals, &to_images(latent.decode(latent.encode_mode(x)))))
+    }
+
+    fn save(&self, path: &Path) -> Result<()> {
+        let State { net, of_net, disc, of_disc, step } = &self.state;
+        let tensors = [of_net.tensors(net, ""), of_disc.tensors(disc, DISCRIMINATOR)].concat();
+        save_tensors(path, &tensors, &checkpoint::autoencoder_metadata(self.config, *step)?)
+    }
 }
 
 /// The perceptual distance; a note if it is wanted and its weights are not there.
@@ -221,25 +234,4 @@ fn perceptual(config: &AutoencoderRun, device: &Device, report: &mut dyn FnMut(E
             Ok(None)
         }
     }
-}
-
-/// The first images of the set above what the averaged weights make of them.
-fn sheet(
-    state: &State,
-    config: &AutoencoderRun,
-    set: &dyn Dataset,
-    dir: &RunDir,
-    device: &Device,
-) -> Result<(Image, Vec<u8>)> {
-    let net = state.of_net.averaged(config.autoencoder.init(0, &device.clone().without_autodiff()))?;
-    let latent = Latent::new(config.autoencoder.clone(), net, 1.0, device);
-    let originals = (0..set.len().min(8)).map(|i| set.get(i)).collect::<Result<Vec<_>>>()?;
-    let mut planes = vec![];
-    originals.iter().for_each(|image| append_planes(image, false, &mut planes));
-    let (c, side) = (config.autoencoder.channels, config.autoencoder.resolution);
-    let x = from_vec(planes, [originals.len(), c, side, side], device);
-    let back = to_images(latent.decode(latent.encode_mode(x)));
-    let sheet = pairs(&originals, &back);
-    let png = dir.save_sheet(state.step, &sheet)?;
-    Ok((sheet, png))
 }

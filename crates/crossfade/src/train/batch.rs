@@ -5,6 +5,7 @@ use crate::engine::{Device, Images, Tensor, from_vec};
 use crate::loader::Batch;
 use crate::loss::Noised;
 use crate::rng::{Purpose, Stream};
+use crossfade_math::ProcessFn;
 use rayon::prelude::*;
 
 /// A batch ready for the network, with augmentation labels if there are any.
@@ -13,7 +14,7 @@ pub struct Prepared {
     pub noised: Noised,
     /// `[B, 9]`.
     pub labels: Option<Tensor<2>>,
-    /// What the network is told, `[B, C', H', W']`.
+    /// The condition, `[B, C', H', W']`.
     pub condition: Option<Tensor<4>>,
 }
 
@@ -34,25 +35,17 @@ pub fn prepare(mut batch: Batch, config: &RunConfig, device: &Device) -> Prepare
     };
     let eps = normals(0, Purpose::Noise);
     let condition = batch.condition.take().map(|c| from_vec(c.values, c.shape, device));
-    let time = |k: u64| Stream::new(seed, k, 0, Purpose::Time);
-    let x0 = Images(from_vec(std::mem::take(&mut batch.pixels), shape, device));
-    let noised = match &config.baseline {
-        Some(baseline) => {
-            let drawn = |mut stream: Stream| {
-                let uniform = stream.uniform();
-                baseline.training_time(uniform, stream.normal())
-            };
-            let t = batch.counters.iter().map(|&k| drawn(time(k))).collect();
-            let other = (baseline.inputs() == 2).then(|| normals(1, Purpose::Noise));
-            Noised::baseline(baseline, x0, eps, other.as_ref(), t)
-        }
-        None => {
-            let parts = 0..config.process.drawn_parts() as u64;
-            let drawn: Vec<Images> = parts.map(|k| normals(k, Purpose::Phi)).collect();
-            let t_min = config.loss.t_min;
-            let t = batch.counters.iter().map(|&k| t_min + (1.0 - t_min) * time(k).uniform()).collect();
-            Noised::new(&config.process, x0, &drawn, eps, t)
-        }
+    let process = &config.process;
+    let training_time = |k: u64| {
+        let mut stream = Stream::new(seed, k, 0, Purpose::Time);
+        let uniform = stream.uniform();
+        process.training_time(uniform, stream.normal())
     };
+    let t = batch.counters.iter().map(|&k| training_time(k)).collect();
+    let needed = process.extra();
+    let phi = (0..needed.phi as u64).map(|part| normals(part, Purpose::Phi));
+    let extra: Vec<Images> = phi.chain(needed.velocity.then(|| normals(1, Purpose::Noise))).collect();
+    let x0 = Images(from_vec(std::mem::take(&mut batch.pixels), shape, device));
+    let noised = Noised::new(process, x0, &extra, eps, t);
     Prepared { noised, labels, condition }
 }

@@ -1,6 +1,5 @@
 //! How a run begins: in a new directory, or where it stopped.
-use super::RunDir;
-use crate::checkpoint;
+use crate::checkpoint::{self, RunDir};
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 use std::path::Path;

@@ -1,36 +1,42 @@
 //! Everything that a resume needs: weights, moving average, optimiser, step.
-use super::learner::Learner;
 use super::optimiser::{Gradients, Optimiser, adamw};
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
 use crate::engine::{Device, recording};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
-use crate::nn::{Denoiser, UNet};
+use crate::nn::{BackboneConfig, Denoiser, Network, Statistics};
 use crate::tensorfile::save_tensors;
 use std::path::Path;
 
 /// A network under training.
-pub struct TrainState<N = UNet> {
+pub struct TrainState {
     /// Steps done.
     pub step: u64,
     /// The network, on the device with gradients.
-    pub net: Denoiser<N>,
+    pub net: Denoiser,
     /// The autoencoder of a run on latents; its checkpoints hold it too.
     pub latent: Option<Latent>,
     optimiser: Optimiser,
 }
 
-impl<N: Learner> TrainState<N> {
-    /// Step 0.
+impl TrainState {
+    /// Step 0 with initial weights.
     pub fn new(config: &RunConfig, device: &Device) -> Self {
-        Self::with(N::fresh(config, &recording(device, config.train.recompute)), config)
+        let device = recording(device, config.train.recompute);
+        Self::with(config.network.init(config.ports(), config.seed, &device), config)
+    }
+
+    /// Step 0 of a new run, with the parts that the configuration takes from files of trained weights.
+    pub fn begin(config: &RunConfig, device: &Device) -> Result<Self> {
+        let device = recording(device, config.train.recompute);
+        Ok(Self::with(config.network.init_with_pretrained(config.ports(), config.seed, &device)?, config))
     }
 
     /// Step 0 of a given network.
-    pub fn with(unet: N, config: &RunConfig) -> Self {
-        let optimiser = Optimiser::new(&unet, |name| N::is_trained(config, name));
-        Self { step: 0, net: config.denoiser(unet), latent: None, optimiser }
+    fn with(network: Network, config: &RunConfig) -> Self {
+        let optimiser = Optimiser::new(&network, |name| config.network.is_trained(name));
+        Self { step: 0, net: config.denoiser(network), latent: None, optimiser }
     }
 
     /// The state that a checkpoint holds. Its own configuration says what the network is.
@@ -39,8 +45,8 @@ impl<N: Learner> TrainState<N> {
         let mut config = checkpoint.config.clone();
         config.train.recompute = recompute;
         let mut state = Self::new(&config, device);
-        let restored = state.optimiser.restore(state.net.unet, &mut tensors, "");
-        state.net.unet = restored.map_err(|e| Error::file(&checkpoint.path, e.to_string()))?;
+        let restored = state.optimiser.restore(state.net.network, &mut tensors, "");
+        state.net.network = restored.map_err(|e| Error::file(&checkpoint.path, e.to_string()))?;
         state.step = checkpoint.step;
         state.latent = Latent::of(checkpoint, device)?;
         Ok(state)
@@ -48,7 +54,7 @@ impl<N: Learner> TrainState<N> {
 
     /// Writes the state as a checkpoint.
     pub fn save(&self, path: &Path, config: &RunConfig) -> Result<()> {
-        let mut tensors = self.optimiser.tensors(&self.net.unet, "");
+        let mut tensors = self.optimiser.tensors(&self.net.network, "");
         let mut metadata = checkpoint::metadata(config, self.step)?;
         if let Some(latent) = &self.latent {
             tensors.extend(latent.tensors());
@@ -58,18 +64,29 @@ impl<N: Learner> TrainState<N> {
     }
 
     /// The network with the averaged weights, without gradients.
-    pub fn averaged(&self, config: &RunConfig, device: &Device) -> Result<Denoiser<N>> {
-        Ok(config.denoiser(self.optimiser.averaged(N::lazy(config, device))?))
+    pub fn averaged(&self, config: &RunConfig, device: &Device) -> Result<Denoiser> {
+        let lazy = config.network.lazy(config.ports(), device);
+        Ok(config.denoiser(self.optimiser.averaged(lazy)?))
+    }
+
+    /// Takes the statistics of a step's batches into the batch normalisations.
+    pub fn absorb(&mut self, statistics: Statistics, config: &RunConfig) {
+        let network = self.take_network(config);
+        self.net.network = statistics.into_module(network);
+    }
+
+    /// The network by value, so that an update works in the parameters' own memory.
+    fn take_network(&mut self, config: &RunConfig) -> Network {
+        let lazy = config.network.lazy(config.ports(), &Device::flex());
+        std::mem::replace(&mut self.net.network, lazy)
     }
 
     /// One step of AdamW with clipped gradients and the moving average (§2.5).
     pub fn update(&mut self, grads: &Gradients, norm: f64, config: &RunConfig) {
         let hyper = adamw(&config.optim, config.lr_schedule().at(self.step), self.step + 1, norm);
         let ema = config.ema_schedule().action(self.step);
-        // Taken out, so that the update works in the parameters' own memory.
-        let lazy = N::lazy(config, &Device::flex());
-        let unet = std::mem::replace(&mut self.net.unet, lazy);
-        self.net.unet = self.optimiser.update(unet, grads, hyper, ema);
+        let network = self.take_network(config);
+        self.net.network = self.optimiser.update(network, grads, hyper, ema);
         self.step += 1;
     }
 

@@ -6,7 +6,6 @@
 //! [`Statistics`](crate::nn::Statistics), and [`Statistics::into_module`](crate::nn::Statistics::into_module) takes that into the network.
 mod cond_unet;
 mod config;
-mod denoise;
 mod fourier;
 mod levels;
 mod linear_attention;
@@ -22,5 +21,4 @@ mod unet_encoder;
 
 pub use cond_unet::{CondUNet, Features, Tap};
 pub use config::{CONDITION_PRESETS, CondUNetConfig, EncoderConfig, Split, condition_preset};
-pub use denoise::Given;
 pub use load::load_encoder;

@@ -1,0 +1,250 @@
+//! A checkpoint that is ready to make pictures: network, latent space, size and sampler, for generation and for tasks.
+use super::solve::solve;
+use super::start::{StartNoise, normals};
+use crate::apply::{Model, Part, field};
+use crate::checkpoint::Checkpoint;
+use crate::config::{RunConfig, SampleConfig};
+use crate::data::{Image, Planes};
+use crate::engine::{Device, Images, Tensor, from_vec, to_host};
+use crate::error::{Error, Result};
+use crate::latent::Latent;
+use crate::nn::{BackboneConfig, Denoiser};
+use crate::rng::Purpose;
+use crate::sample::{Hooks, Sampled, State};
+use crate::task::TaskConfig;
+use crate::torchfile::Weights;
+use crossfade_math::Process;
+use std::path::PathBuf;
+
+/// A trained network with all that it needs to make pictures.
+///
+/// Every way from a network to a picture goes through here, so that sizes, `auto` settings and the check for values that
+/// are not finite are decided once.
+#[derive(Clone)]
+pub struct Pipeline {
+    net: Denoiser,
+    latent: Option<Latent>,
+    task: TaskConfig,
+    /// Sampler and grid are resolved: never `auto`.
+    sample: SampleConfig,
+    /// Channels of x_t.
+    channels: usize,
+    /// The side of x_t, if the network fixes it.
+    resolution: Option<usize>,
+    /// Sides of x_t must be multiples of this.
+    unit: usize,
+    device: Device,
+    /// The checkpoint, for messages.
+    origin: Option<PathBuf>,
+}
+
+impl Pipeline {
+    /// The chosen weights of a checkpoint, sampled by `sample`.
+    pub fn open(checkpoint: &Checkpoint, weights: Weights, sample: &SampleConfig, device: &Device) -> Result<Self> {
+        let net = checkpoint.denoiser(weights, device)?;
+        let latent = Latent::of(checkpoint, device)?;
+        let pipeline = Self::new(net, latent, &checkpoint.config, sample, device)?;
+        Ok(Self { origin: Some(checkpoint.path.clone()), ..pipeline })
+    }
+
+    /// A network of `config` that is not from a checkpoint: one in training, or with initial weights.
+    pub fn new(
+        net: Denoiser,
+        latent: Option<Latent>,
+        config: &RunConfig,
+        sample: &SampleConfig,
+        device: &Device,
+    ) -> Result<Self> {
+        let network = &config.network;
+        Ok(Self {
+            sample: sample.resolved(&net.process)?,
+            net,
+            latent,
+            task: config.task.clone(),
+            channels: network.channels(),
+            resolution: network.resolution(),
+            unit: network.unit(),
+            device: device.clone(),
+            origin: None,
+        })
+    }
+
+    /// The same network with other sampling settings; weights are shared, not copied.
+    pub fn with_sample(&self, sample: &SampleConfig) -> Result<Self> {
+        Ok(Self { sample: sample.resolved(self.process())?, ..self.clone() })
+    }
+
+    /// The process that the network was trained for.
+    pub fn process(&self) -> &Process {
+        &self.net.process
+    }
+
+    /// The sampling settings, with what `auto` stands for.
+    pub fn sample_config(&self) -> &SampleConfig {
+        &self.sample
+    }
+
+    /// The network with its process.
+    pub fn net(&self) -> &Denoiser {
+        &self.net
+    }
+
+    /// The latent space; none for a network on pixels.
+    pub fn latent(&self) -> Option<&Latent> {
+        self.latent.as_ref()
+    }
+
+    /// Network evaluations for each picture.
+    pub fn evaluations(&self) -> Result<usize> {
+        self.sample.evaluations(self.process())
+    }
+
+    /// The shape (C, H, W) of x_t in unconditional generation; an error if the network is for a task.
+    pub fn size(&self) -> Result<[usize; 3]> {
+        match self.resolution {
+            Some(side) if self.task.is_unconditional() => Ok([self.channels, side, side]),
+            _ => Err(Error::request(format!(
+                "{} was trained for the task {}; use `crossfade {}`",
+                self.origin(),
+                self.task.name(),
+                self.task.verb()
+            ))),
+        }
+    }
+
+    /// Samples one batch in the space of the network, pixels or latents; `observe` sees every intermediate state.
+    ///
+    /// # Shapes
+    /// The result is `[starts.len(), C, H, W]`.
+    pub fn sample(
+        &self,
+        seed: u64,
+        starts: &[StartNoise],
+        observe: &mut dyn FnMut(State<'_, Images>),
+    ) -> Result<Sampled<Images>> {
+        let [c, h, w] = self.size()?;
+        let (len, shape) = (c * h * w, [starts.len(), c, h, w]);
+        let tensor = |noise: &dyn Fn(&StartNoise) -> Vec<f32>| -> Tensor<4> {
+            from_vec(starts.iter().flat_map(noise).collect(), shape, &self.device)
+        };
+        let mut noise =
+            |step: usize| Images(tensor(&|start| normals(seed, start.index(), step as u64, Purpose::Step, len)));
+        let start = |part: u64| Images(tensor(&|start| start.noise(seed, part, len)));
+        self.run(None, &start, &mut Hooks { noise: &mut noise, observe })
+    }
+
+    /// 8-bit pictures `from..to` of a seed.
+    pub fn images(&self, seed: u64, indices: std::ops::Range<u64>) -> Result<Vec<Image>> {
+        let starts: Vec<_> = indices.map(StartNoise::Index).collect();
+        Ok(self.decode(self.sample(seed, &starts, &mut |_| ())?.x0.0))
+    }
+
+    /// 8-bit pictures of a batch in the space of the network.
+    ///
+    /// # Shapes
+    /// `[B, C, H, W]` to B images.
+    pub fn decode(&self, x: Tensor<4>) -> Vec<Image> {
+        to_images(self.pixels(x))
+    }
+
+    /// The network of a task as [`crate::apply`] uses it; an error if the network has no condition or another task.
+    pub fn task_model(&self, kind: &str, seed: u64) -> Result<TaskModel<'_>> {
+        let task = self.task.name();
+        if self.task.is_unconditional() {
+            return Err(Error::request(format!("{} has no condition; use `crossfade sample`", self.origin())));
+        }
+        if task != kind {
+            return Err(Error::request(format!(
+                "{} was trained for the task {task}, not for {kind}; use `crossfade {}`",
+                self.origin(),
+                self.task.verb()
+            )));
+        }
+        Ok(TaskModel { pipeline: self, seed })
+    }
+
+    fn origin(&self) -> String {
+        self.origin.as_ref().map_or_else(|| "the network".into(), |path| path.display().to_string())
+    }
+
+    fn pixels(&self, x: Tensor<4>) -> Tensor<4> {
+        match &self.latent {
+            Some(latent) => latent.decode(x),
+            None => x,
+        }
+    }
+
+    /// Runs the sampler and refuses values that are not finite: a diverged network must not become a black picture.
+    fn run(
+        &self,
+        condition: Option<Tensor<4>>,
+        start: &dyn Fn(u64) -> Images,
+        hooks: &mut Hooks<Images>,
+    ) -> Result<Sampled<Images>> {
+        let sampled = solve(&self.net.conditioned(condition), &self.sample, start, hooks)?;
+        self.check_finite(&to_host(sampled.x0.0.clone()))?;
+        Ok(sampled)
+    }
+
+    fn check_finite(&self, values: &[f32]) -> Result<()> {
+        if values.iter().all(|v| v.is_finite()) {
+            return Ok(());
+        }
+        let message = "the network makes values that are not numbers; has its training diverged?";
+        Err(Error::Run(match &self.origin {
+            Some(path) => format!("{}: {message}", path.display()),
+            None => message.into(),
+        }))
+    }
+}
+
+/// The network of a task with the seed of its noise.
+pub struct TaskModel<'a> {
+    pipeline: &'a Pipeline,
+    seed: u64,
+}
+
+impl Model for TaskModel<'_> {
+    fn channels(&self) -> usize {
+        let pipeline = self.pipeline;
+        pipeline.latent.as_ref().map_or(pipeline.channels, Latent::image_channels)
+    }
+
+    fn unit(&self) -> usize {
+        self.pipeline.unit * self.pipeline.latent.as_ref().map_or(1, Latent::factor)
+    }
+
+    fn make(&self, picture: u64, parts: &[Part]) -> Result<Vec<Planes>> {
+        let (pipeline, seed) = (self.pipeline, self.seed);
+        let Some(first) = parts.first() else { return Ok(vec![]) };
+        let factor = pipeline.latent.as_ref().map_or(1, Latent::factor);
+        let [c, h, w] = first.condition.shape;
+        let values = parts.iter().flat_map(|part| part.condition.values.iter().copied()).collect();
+        let condition = from_vec(values, [parts.len(), c, h, w], &pipeline.device);
+        let shape = [pipeline.channels, first.size[0] / factor, first.size[1] / factor];
+        let noise = |step: usize, purpose: Purpose| {
+            let values = parts.iter().flat_map(|part| {
+                field(seed, picture, step as u64, purpose, shape, part.y / factor, part.x / factor)
+            });
+            Images(from_vec(values.collect(), [parts.len(), shape[0], shape[1], shape[2]], &pipeline.device))
+        };
+        let mut hooks = Hooks { noise: &mut |step| noise(step, Purpose::TileStep), observe: &mut |_| () };
+        let start = |part: u64| noise(part as usize, Purpose::Tile);
+        let images = pipeline.pixels(pipeline.run(Some(condition), &start, &mut hooks)?.x0.0);
+        let [_, c, h, w] = images.dims();
+        let values = to_host(images);
+        pipeline.check_finite(&values)?;
+        let values: Vec<f32> = values.into_iter().map(|v| v.clamp(-1.0, 1.0)).collect();
+        Ok(values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec())).collect())
+    }
+}
+
+/// 8-bit pictures: (x + 1)/2 · 255, rounded and limited.
+///
+/// # Shapes
+/// `[B, C, H, W]` to B images.
+pub fn to_images(x: Tensor<4>) -> Vec<Image> {
+    let [_, c, h, w] = x.dims();
+    let values = to_host(x);
+    values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec()).to_image()).collect()
+}

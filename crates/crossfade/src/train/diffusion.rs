@@ -1,0 +1,210 @@
+//! Training of a diffusion network: micro-batches to gradients to an optimiser step.
+use super::batch::{Prepared, prepare};
+use super::optimiser::Gradients;
+use super::run_loop::{self, Training};
+use super::sheet;
+use super::start::start;
+use super::state::TrainState;
+use super::Summary;
+use crate::checkpoint::{Checkpoint, RunDir};
+use crate::config::RunConfig;
+use crate::data::{Dataset, Image};
+use crate::engine::{Device, Tensor, from_vec};
+use crate::error::{Error, Result};
+use crate::generate::Pipeline;
+use crate::latent::{Batches, Latent, image_size};
+use crate::loader::Loader;
+use crate::nn::{Backbone, BackboneConfig, Denoiser, DropoutKey, Mode, Statistics};
+use burn::optim::GradientsParams;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+/// What is reported of a step.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct StepReport {
+    /// Steps done.
+    pub step: u64,
+    /// The mean loss of its micro-batches.
+    pub loss: f64,
+    /// The learning rate it used.
+    pub lr: f64,
+    /// The gradients' joint norm before clipping.
+    pub grad_norm: f64,
+    /// Images a second of this step.
+    pub images_per_second: f64,
+}
+
+/// Trains until the last step or until `stop` is set, and leaves a checkpoint either way. With `resume` it goes on from the
+/// newest good checkpoint in `dir`, to the very weights that an uninterrupted run would have.
+pub fn train(
+    config: &RunConfig,
+    dir: &RunDir,
+    device: &Device,
+    resume: bool,
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(&StepReport),
+) -> Result<Summary> {
+    config.validate_training()?;
+    let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume)?;
+    run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
+}
+
+/// A diffusion network in training.
+struct DiffusionTraining<'a> {
+    config: &'a RunConfig,
+    device: &'a Device,
+    state: TrainState,
+    dataset: Arc<dyn Dataset>,
+    loader: Batches,
+}
+
+impl<'a> DiffusionTraining<'a> {
+    /// A new state, or that of the newest checkpoint that can be read; also what was passed over.
+    fn start(
+        config: &'a RunConfig,
+        dir: &RunDir,
+        device: &'a Device,
+        resume: bool,
+    ) -> Result<(Self, Vec<String>)> {
+        let fresh = || {
+            let mut state = TrainState::begin(config, device)?;
+            if let Some(latent) = &config.latent {
+                let latent = Latent::open(latent, device)?;
+                latent.must_fit(config.network.channels())?;
+                state.latent = Some(latent);
+            }
+            Ok(state)
+        };
+        let resumed = |path: &Path| {
+            let checkpoint = Checkpoint::open(path)?;
+            checkpoint.config.must_resume_as(config)?;
+            TrainState::resume(&checkpoint, config.train.recompute, device)
+        };
+        let (mut state, passed_over) = start(dir, &config.to_toml()?, resume, fresh, resumed)?;
+        let (plan, task) = (&config.train, config.task.clone());
+        let dataset: Arc<dyn Dataset> = Arc::from(images(config, state.latent.as_ref())?);
+        let loading = plan.loading(config.seed);
+        if state.step == 0
+            && let Some(latent) = &mut state.latent
+            && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
+        {
+            let first = Loader::pairs(Arc::clone(&dataset), task.clone(), loading.clone(), 0)?.next_batch()?;
+            latent.measure(from_vec(first.pixels, first.shape, device), config.seed, &first.counters)?;
+        }
+        let cache = config.latent.as_ref().and_then(|l| l.cache.as_deref());
+        let first = state.step * (plan.batch * plan.accumulate) as u64;
+        let latent = state.latent.as_ref();
+        let loader =
+            Batches::start(Arc::clone(&dataset), task, loading, first, latent, cache, &mut |_, _| ())?;
+        Ok((Self { config, device, state, dataset, loader }, passed_over))
+    }
+}
+
+impl Training for DiffusionTraining<'_> {
+    type Report = StepReport;
+    const SHEET: &'static str = "samples";
+
+    fn step(&self) -> u64 {
+        self.state.step
+    }
+
+    /// Gradients of `train.accumulate` micro-batches are summed in their order, then AdamW and the moving average step.
+    fn advance(&mut self) -> Result<StepReport> {
+        let Self { config, device, state, loader, .. } = self;
+        let began = Instant::now();
+        let (mut loss, mut grads) = (0.0, None::<Gradients>);
+        let (mut samples, statistics) = (vec![], Statistics::default());
+        for _ in 0..config.train.accumulate {
+            let batch = loader.next_batch()?;
+            samples.extend(batch.counters.iter().copied());
+            let key = DropoutKey { seed: config.seed, step: state.step, samples: batch.counters.clone() };
+            let prepared = prepare(batch, config, device);
+            let mode = Mode::Train { dropout: &key, statistics: &statistics };
+            let value = batch_loss(&state.net, config, &prepared, mode) / config.train.accumulate as f32;
+            loss += f64::from(value.clone().into_scalar::<f32>());
+            let network = &state.net.network;
+            let found = Gradients::new(GradientsParams::from_grads(value.backward(), network), network);
+            match &mut grads {
+                None => grads = Some(found),
+                Some(sum) => sum.add(&found),
+            }
+        }
+        let Some(grads) = grads else { return Err(Error::request("train.accumulate must be at least 1")) };
+        let norm = grads.norm();
+        if !loss.is_finite() || !norm.is_finite() {
+            return Err(diverged(state, &grads, loss, &samples));
+        }
+        let lr = config.lr_schedule().at(state.step);
+        state.absorb(statistics, config);
+        state.update(&grads, norm, config);
+        let images_per_second = samples.len() as f64 / began.elapsed().as_secs_f64();
+        Ok(StepReport { step: state.step, loss, lr, grad_norm: norm, images_per_second })
+    }
+
+    fn scalars(report: &StepReport) -> Vec<(&'static str, f64)> {
+        let StepReport { loss, lr, grad_norm, images_per_second, .. } = *report;
+        vec![("loss", loss), ("lr", lr), ("grad_norm", grad_norm), ("images_per_second", images_per_second)]
+    }
+
+    fn sheet(&self) -> Result<Image> {
+        let config = self.config;
+        let net = self.state.averaged(config, self.device)?;
+        let pipeline = Pipeline::new(net, self.state.latent.clone(), config, &config.sample, self.device)?;
+        sheet::draw(&pipeline, config, &*self.dataset)
+    }
+
+    fn save(&self, path: &Path) -> Result<()> {
+        self.state.save(path, self.config)
+    }
+}
+
+/// The loss of a prepared batch, a scalar.
+fn batch_loss(net: &Denoiser, config: &RunConfig, batch: &Prepared, mode: Mode) -> Tensor<1> {
+    let context = net.network.encode(batch.condition.clone(), mode).with_labels(batch.labels.clone());
+    config.loss.loss(net, &batch.noised, &context, mode, None).total
+}
+
+/// The images that a run is made of: of one size, or as they are stored where a task cuts them.
+pub fn images(config: &RunConfig, latent: Option<&Latent>) -> Result<Box<dyn Dataset>> {
+    let Some([height, width]) = config.task.task().size() else {
+        let (side, channels) = image_size(config, latent);
+        return config.data.open(side, channels);
+    };
+    let set = config.data.source(height.max(width))?;
+    let (task, channels) = (config.task.task(), latent.map(Latent::image_channels));
+    if task.needs_labels() && !set.has_labels() {
+        let kinds = "pairs, duts, bsds, nyu-depth or sketchy-coco";
+        let problem = format!("the task {} needs images with maps; data.kind must be {kinds}", config.task.name());
+        return Err(Error::request(problem));
+    }
+    if let (Some(have), Some(want)) = (channels, task.target_channels())
+        && have != want
+    {
+        let problem = format!("the task {} makes {want} channels, the autoencoder is for {have}", config.task.name());
+        return Err(Error::request(problem));
+    }
+    let unit = latent.map_or(1, Latent::factor) * config.network.unit();
+    if height % unit != 0 || width % unit != 0 {
+        let problem = format!("task.size must be a multiple of {unit} for this network, not {height}x{width}");
+        return Err(Error::request(problem));
+    }
+    Ok(set)
+}
+
+/// The error of a loss or gradient that is no number.
+fn diverged(state: &TrainState, grads: &Gradients, loss: f64, samples: &[u64]) -> Error {
+    let bad = state.not_finite(grads);
+    let first: Vec<_> = bad.iter().take(3).map(String::as_str).collect();
+    Error::Run(format!(
+        "step {}: the loss is {loss} and {} gradients are not finite ({}…); samples {}..={} of the run. \
+         Lower optim.lr, or look at these images with `crossfade data`; the last checkpoint is untouched",
+        state.step,
+        bad.len(),
+        first.join(", "),
+        samples.first().copied().unwrap_or(0),
+        samples.last().copied().unwrap_or(0),
+    ))
+}
+
