@@ -20,7 +20,7 @@ pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, p
     composed::conv2d(x, weight, bias, stride, padding)
 }
 
-/// `base` plus [`conv2d`], in one pass over the result.
+/// `base` plus [`conv2d`]. The sum needs no memory of its own, and the backward pass keeps nothing for it.
 ///
 /// # Shapes
 /// As there; `base` has the shape of the result.
