@@ -1,24 +1,25 @@
 //! The only file that knows how the CPU backend stores a tensor, and where the memory of results comes from.
 //!
-//! What an operation has consumed and nobody else holds goes into a pool, from which the results of later operations are
-//! made: networks repeat the same sizes, and fresh pages from the system cost as much as the work on them.
+//! Memory of inputs that an operation has consumed and that nobody else holds goes into a pool, from which the results of
+//! later operations take it: a network asks for the same sizes again and again, and the page faults of fresh memory cost as
+//! much time as the work on it.
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Whether the fast operations apply: f32 on the CPU, with or without gradients.
-pub fn is_fast<const D: usize>(x: &Tensor<D>) -> bool {
+/// Whether the CPU kernels apply to `x`: f32 on the CPU, with or without gradients.
+pub fn has_kernels<const D: usize>(x: &Tensor<D>) -> bool {
     // Devices that differ only in whether they record gradients are equal.
     x.device() == Device::flex() && x.dtype() == DType::F32
 }
 
-/// An input whose values lie in row-major order; others are copied once.
-pub struct Dense(FlexTensor);
+/// An input of a kernel, with its values in row-major order. Views with other strides are copied once.
+pub struct Contiguous(FlexTensor);
 
-impl Dense {
+impl Contiguous {
     pub fn new(tensor: FlexTensor) -> Self {
-        assert_eq!(tensor.dtype(), DType::F32, "the fast operations compute in f32");
+        assert_eq!(tensor.dtype(), DType::F32, "the CPU kernels compute in f32");
         Self(if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() })
     }
 
@@ -45,10 +46,10 @@ impl Dense {
     }
 }
 
-impl Drop for Dense {
+impl Drop for Contiguous {
     fn drop(&mut self) {
         let memory = self.0.data_arc();
-        // Two are the tensor and `memory`; weak references are those of prepared weights.
+        // The two strong references are the tensor's and `memory`; weak ones belong to prepared weights (prepared.rs).
         let free = Arc::strong_count(&memory) == 2 && Arc::weak_count(&memory) == 0;
         if free && memory.len() >= SMALL {
             pool().put(self.0.clone());
@@ -56,11 +57,11 @@ impl Drop for Dense {
     }
 }
 
-/// Room for a result.
-pub struct Room(FlexTensor);
+/// Memory for a result, from the pool if it has some of that size.
+pub struct OutputBuffer(FlexTensor);
 
-impl Room {
-    /// `len` numbers of unspecified value.
+impl OutputBuffer {
+    /// `len` numbers of unspecified value: the kernels write every element.
     pub fn new(len: usize) -> Self {
         let old = if 4 * len < SMALL { None } else { pool().take(4 * len) };
         Self(old.unwrap_or_else(|| {
@@ -73,17 +74,17 @@ impl Room {
     }
 
     /// The finished tensor.
-    pub fn tensor(self, shape: impl Into<Shape>) -> FlexTensor {
+    pub fn into_tensor(self, shape: impl Into<Shape>) -> FlexTensor {
         let shape = shape.into();
         assert_eq!(self.0.bytes().len(), 4 * shape.num_elements());
         self.0.with_layout(Layout::contiguous(shape))
     }
 }
 
-/// Bytes below which the system's allocator is as good.
+/// Bytes below which the system's allocator is as fast as the pool.
 const SMALL: usize = 1 << 14;
 
-/// Requests after which memory that nobody wanted is given back: several training steps.
+/// Requests after which memory that nobody asked for is given back to the system: several training steps.
 const PATIENCE: u64 = 4096;
 
 /// Idle memory, in the order of its return.
@@ -103,13 +104,13 @@ impl Pool {
         self.idle.push_back((self.requests, tensor));
     }
 
-    /// The youngest of exactly `bytes`, which is the likeliest to be in a cache.
+    /// The block of exactly `bytes` that came back last, since it is the likeliest to be in the processor's cache.
     fn take(&mut self, bytes: usize) -> Option<FlexTensor> {
         self.requests += 1;
         while self.idle.front().is_some_and(|(since, _)| since + PATIENCE < self.requests) {
             self.idle.pop_front();
         }
-        // Whoever put it may still be about to let go of it.
+        // Another thread may have put it here and not yet dropped its own reference.
         let fits = |(_, t): &(u64, FlexTensor)| t.bytes().len() == bytes && t.is_unique();
         let at = self.idle.iter().rposition(fits)?;
         self.idle.remove(at).map(|(_, tensor)| tensor)
@@ -123,16 +124,16 @@ mod tests {
     #[test]
     fn memory_comes_back_once_nobody_holds_it() {
         let len = 123_457;
-        let mut room = Room::new(len);
-        room.values().fill(1.0);
-        let tensor = room.tensor([len]);
+        let mut buffer = OutputBuffer::new(len);
+        buffer.values().fill(1.0);
+        let tensor = buffer.into_tensor([len]);
         let held = tensor.clone();
-        drop(Dense::new(tensor));
-        let mut other = Room::new(len);
+        drop(Contiguous::new(tensor));
+        let mut other = OutputBuffer::new(len);
         other.values().fill(2.0);
-        assert!(Dense::new(held.clone()).values().iter().all(|&v| v == 1.0), "memory in use was given away");
+        assert!(Contiguous::new(held.clone()).values().iter().all(|&v| v == 1.0), "memory in use was given away");
         let address = held.bytes().as_ptr();
-        drop(Dense::new(held));
-        assert_eq!(Room::new(len).tensor([len]).bytes().as_ptr(), address);
+        drop(Contiguous::new(held));
+        assert_eq!(OutputBuffer::new(len).into_tensor([len]).bytes().as_ptr(), address);
     }
 }

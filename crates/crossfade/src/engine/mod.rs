@@ -1,4 +1,5 @@
-//! The engine's vocabulary: all that the rest of the toolkit needs to know of tensors.
+//! All that the rest of the toolkit needs to know of tensors and devices; only this folder, the networks and the training
+//! loop name the tensor engine (`tests/boundaries.rs`).
 mod autodiff;
 pub(crate) mod condition;
 mod device;
@@ -11,7 +12,7 @@ use burn::tensor::TensorData;
 
 pub use burn::tensor::{Device, Tensor};
 pub use device::{DEVICES, device, recording};
-pub(crate) use flex::is_fast;
+pub(crate) use flex::has_kernels;
 pub use images::Images;
 
 /// A tensor from host values in row-major order.
@@ -34,7 +35,7 @@ pub fn to_host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     data.try_into_vec().expect("data just converted to f32")
 }
 
-/// Coefficients, one a sample, that multiply images.
+/// Coefficients, one for each sample, in a shape that multiplies images.
 ///
 /// # Shapes
 /// `[B]` numbers to `[B, 1, 1, 1]`.
@@ -42,7 +43,7 @@ pub fn column(values: &[f64], device: &Device) -> Tensor<4> {
     vector(values, device).reshape([values.len(), 1, 1, 1])
 }
 
-/// Numbers rounded once to the device's precision.
+/// A vector of f64 numbers, rounded once to the device's precision.
 ///
 /// # Shapes
 /// `[B]` numbers to `[B]`.

@@ -1,6 +1,6 @@
-//! Fast operations on the CPU: the backend's extension trait and the functions on tensors that the layers call.
+//! CPU kernels as operations of the tensor engine: the backend's extension trait, and the functions that layers call.
 //!
-//! The functions assume [`is_fast`](super::is_fast) of their inputs; the layers test it and have the engine's own
+//! The functions assume [`has_kernels`](super::has_kernels) of their inputs; the layers test it and have the engine's own
 //! operations for everything else.
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
@@ -12,37 +12,37 @@ use crossfade_kernels::linear::{self, LinearShape};
 use crossfade_kernels::norm::{self, NormShape, NormTail};
 use crossfade_kernels::{dropout, elementwise, join, resample};
 
-use super::flex::{Dense, Room};
+use super::flex::{Contiguous, OutputBuffer};
 use super::prepared::prepared;
 
 /// Added to the variance in every group normalisation.
 pub const NORM_EPSILON: f64 = 1e-5;
 
-/// A tensor that may be absent; extension operations take no `Option`.
+/// A tensor that may be absent. The engine's extension operations take no `Option`.
 #[derive(ExtensionType)]
-pub enum Maybe<B: Backend> {
-    /// It is there.
+pub enum OptionalTensor<B: Backend> {
+    /// The tensor.
     Some(FloatTensor<B>),
-    /// It is not.
+    /// No tensor.
     None,
 }
 
-impl Maybe<Flex> {
-    fn dense(self) -> Option<Dense> {
+impl OptionalTensor<Flex> {
+    fn dense(self) -> Option<Contiguous> {
         match self {
-            Self::Some(tensor) => Some(Dense::new(tensor)),
+            Self::Some(tensor) => Some(Contiguous::new(tensor)),
             Self::None => None,
         }
     }
 }
 
-fn maybe<const D: usize>(tensor: Option<Tensor<D>>) -> Maybe<Dispatch> {
-    tensor.map_or(Maybe::None, |tensor| Maybe::Some(tensor.into_dispatch()))
+fn optional<const D: usize>(tensor: Option<Tensor<D>>) -> OptionalTensor<Dispatch> {
+    tensor.map_or(OptionalTensor::None, |tensor| OptionalTensor::Some(tensor.into_dispatch()))
 }
 
-/// The mask of a dropout: where each sample's counter starts, and how many of 2^16 elements go.
+/// The mask of a dropout: where the counter of each sample starts, and how many of 2^16 elements are dropped.
 #[derive(Clone, Debug)]
-pub struct DropMask {
+pub struct DropoutMask {
     pub starts: Vec<u64>,
     pub threshold: u16,
 }
@@ -50,21 +50,21 @@ pub struct DropMask {
 /// Differentiable operations; the gradients are in `autodiff.rs`.
 #[backend_extension(Flex, Autodiff)]
 pub trait FusedOps: Backend {
-    /// 2-D convolution, onto `base` if given.
+    /// 2-D convolution, added to `base` if there is one.
     fn convolve(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        #[extension_type] base: Maybe<Self>,
+        #[extension_type] base: OptionalTensor<Self>,
         stride: usize,
         padding: usize,
     ) -> FloatTensor<Self>;
-    /// Group normalisation, modulation if given, SiLU if asked for.
+    /// Group normalisation, then the modulation if there is one, then SiLU if asked for.
     fn norm(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
-        #[extension_type] modulation: Maybe<Self>,
+        #[extension_type] modulation: OptionalTensor<Self>,
         groups: usize,
         silu: bool,
     ) -> FloatTensor<Self>;
@@ -74,18 +74,18 @@ pub trait FusedOps: Backend {
     fn linear(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
-        #[extension_type] bias: Maybe<Self>,
+        #[extension_type] bias: OptionalTensor<Self>,
     ) -> FloatTensor<Self>;
     /// Channels of `a`, then those of `b`.
     fn concat(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// Some elements become zero, the others grow.
-    fn drop_some(x: FloatTensor<Self>, mask: DropMask) -> FloatTensor<Self>;
+    /// Dropout: elements that the mask selects become zero, the others are divided by the probability of being kept.
+    fn dropout_masked(x: FloatTensor<Self>, mask: DropoutMask) -> FloatTensor<Self>;
     /// SiLU of every element.
     fn fused_silu(x: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// The mean of every 2x2 square.
-    fn halve(x: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// Every pixel as a 2x2 square.
-    fn double(x: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// Average pooling of 2x2 pixels.
+    fn avg_pool2x2(x: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// Nearest-neighbour upsampling by 2.
+    fn upsample2x(x: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
 /// # Shapes
@@ -99,7 +99,7 @@ pub fn conv2d(
     padding: usize,
 ) -> Tensor<4> {
     let (x, weight, bias) = (x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
-    Tensor::from_dispatch(Dispatch::convolve(x, weight, bias, maybe(base), stride, padding))
+    Tensor::from_dispatch(Dispatch::convolve(x, weight, bias, optional(base), stride, padding))
 }
 
 /// # Shapes
@@ -113,7 +113,7 @@ pub fn norm(
     silu: bool,
 ) -> Tensor<4> {
     let (x, gamma, beta) = (x.into_dispatch(), gamma.into_dispatch(), beta.into_dispatch());
-    Tensor::from_dispatch(Dispatch::norm(x, gamma, beta, maybe(modulation), groups, silu))
+    Tensor::from_dispatch(Dispatch::norm(x, gamma, beta, optional(modulation), groups, silu))
 }
 
 /// # Shapes
@@ -128,7 +128,7 @@ pub const LINEAR_WIDTH: usize = linear::WIDTH;
 /// # Shapes
 /// `x` `[B, in]`, `weight` `[out, in]`, `bias` `[out]` to `[B, out]`.
 pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    Tensor::from_dispatch(Dispatch::linear(x.into_dispatch(), weight.into_dispatch(), maybe(bias)))
+    Tensor::from_dispatch(Dispatch::linear(x.into_dispatch(), weight.into_dispatch(), optional(bias)))
 }
 
 /// # Shapes
@@ -139,8 +139,8 @@ pub fn concat(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
 
 /// # Shapes
 /// `[B, C, H, W]` to the same.
-pub fn drop_some(x: Tensor<4>, mask: DropMask) -> Tensor<4> {
-    Tensor::from_dispatch(Dispatch::drop_some(x.into_dispatch(), mask))
+pub fn dropout_masked(x: Tensor<4>, mask: DropoutMask) -> Tensor<4> {
+    Tensor::from_dispatch(Dispatch::dropout_masked(x.into_dispatch(), mask))
 }
 
 /// # Shapes
@@ -151,14 +151,14 @@ pub fn silu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 
 /// # Shapes
 /// `[B, C, H, W]` to `[B, C, H/2, W/2]`.
-pub fn halve(x: Tensor<4>) -> Tensor<4> {
-    Tensor::from_dispatch(Dispatch::halve(x.into_dispatch()))
+pub fn avg_pool2x2(x: Tensor<4>) -> Tensor<4> {
+    Tensor::from_dispatch(Dispatch::avg_pool2x2(x.into_dispatch()))
 }
 
 /// # Shapes
 /// `[B, C, H, W]` to `[B, C, 2H, 2W]`.
-pub fn double(x: Tensor<4>) -> Tensor<4> {
-    Tensor::from_dispatch(Dispatch::double(x.into_dispatch()))
+pub fn upsample2x(x: Tensor<4>) -> Tensor<4> {
+    Tensor::from_dispatch(Dispatch::upsample2x(x.into_dispatch()))
 }
 
 /// The sizes of a convolution.
@@ -169,15 +169,16 @@ pub(super) fn conv_shape(x: &FlexTensor, weight: &FlexTensor, stride: usize, pad
     ConvShape { n, ci, co, h, w, kernel, stride, padding }
 }
 
-/// The convolution of x with weight and bias, onto `base`; `constant` weights are prepared once.
+/// The convolution of x with weight and bias, added to `base`. Weights that are `constant` (no gradient is recorded) are
+/// brought into the kernel's order once and kept.
 pub(super) fn conv_forward(
     inputs: [FlexTensor; 3],
-    base: Maybe<Flex>,
+    base: OptionalTensor<Flex>,
     shape: &ConvShape,
     constant: bool,
 ) -> FlexTensor {
-    let [x, weight, bias] = inputs.map(Dense::new);
-    let mut out = Room::new(shape.y_len());
+    let [x, weight, bias] = inputs.map(Contiguous::new);
+    let mut out = OutputBuffer::new(shape.y_len());
     match if constant { prepared(&weight, shape) } else { None } {
         Some(ready) => ready.forward(x.values(), Some(bias.values()), shape.n, out.values()),
         None => conv::forward(x.values(), weight.values(), Some(bias.values()), shape, out.values()),
@@ -185,74 +186,80 @@ pub(super) fn conv_forward(
     if let Some(base) = base.dense() {
         elementwise::add_to(out.values(), base.values());
     }
-    out.tensor([shape.n, shape.co, shape.out_h(), shape.out_w()])
+    out.into_tensor([shape.n, shape.co, shape.out_h(), shape.out_w()])
 }
 
 /// The sizes of a normalised tensor.
-pub(super) fn norm_shape(x: &Dense, groups: usize) -> NormShape {
+pub(super) fn norm_shape(x: &Contiguous, groups: usize) -> NormShape {
     let [n, c, h, w] = x.dims();
     NormShape { n, c, hw: h * w, groups }
 }
 
-/// The output and the statistics that its gradient needs.
+/// The output, and mean and 1/√(variance + ε) of every group, which its gradient needs.
 pub(super) fn norm_forward(
-    x: &Dense,
-    gamma: &Dense,
-    beta: &Dense,
-    modulation: Option<&Dense>,
+    x: &Contiguous,
+    gamma: &Contiguous,
+    beta: &Contiguous,
+    modulation: Option<&Contiguous>,
     groups: usize,
     silu: bool,
 ) -> (FlexTensor, Vec<[f32; 2]>) {
     let shape = norm_shape(x, groups);
     let tail =
-        NormTail { gamma: gamma.values(), beta: beta.values(), scale_shift: modulation.map(Dense::values), silu };
-    let (mut out, mut stats) = (Room::new(shape.len()), vec![[0.0; 2]; shape.n * groups]);
+        NormTail { gamma: gamma.values(), beta: beta.values(), scale_shift: modulation.map(Contiguous::values), silu };
+    let (mut out, mut stats) = (OutputBuffer::new(shape.len()), vec![[0.0; 2]; shape.n * groups]);
     norm::forward(x.values(), tail, NORM_EPSILON as f32, shape, out.values(), &mut stats);
-    (out.tensor(x.shape()), stats)
+    (out.into_tensor(x.shape()), stats)
 }
 
 /// The sizes of an attention whose input is `qkv`.
-pub(super) fn attention_shape(qkv: &Dense, heads: usize) -> AttentionShape {
+pub(super) fn attention_shape(qkv: &Contiguous, heads: usize) -> AttentionShape {
     let [n, c3, h, w] = qkv.dims();
     AttentionShape { n, heads, d: c3 / 3 / heads, positions: h * w }
 }
 
 /// The output and the logarithms of the softmax's denominators.
-pub(super) fn attention_forward(qkv: &Dense, heads: usize) -> (FlexTensor, Vec<f32>) {
+pub(super) fn attention_forward(qkv: &Contiguous, heads: usize) -> (FlexTensor, Vec<f32>) {
     let shape = attention_shape(qkv, heads);
     let [b, c3, h, w] = qkv.dims();
-    let (mut out, mut log_sums) = (Room::new(shape.out_len()), vec![0.0; shape.rows()]);
+    let (mut out, mut log_sums) = (OutputBuffer::new(shape.out_len()), vec![0.0; shape.rows()]);
     attention::forward(qkv.values(), shape, out.values(), &mut log_sums);
-    (out.tensor([b, c3 / 3, h, w]), log_sums)
+    (out.into_tensor([b, c3 / 3, h, w]), log_sums)
 }
 
 /// The sizes of a dense layer.
-pub(super) fn linear_shape(x: &Dense, weight: &Dense) -> LinearShape {
+pub(super) fn linear_shape(x: &Contiguous, weight: &Contiguous) -> LinearShape {
     let ([n, cin], [cout, _]) = (x.dims(), weight.dims());
     LinearShape { n, cin, cout }
 }
 
-/// x times a mask that is made on the way.
-pub(super) fn dropped(x: Dense, mask: &DropMask) -> FlexTensor {
-    let mut out = Room::new(x.values().len());
+/// x times the mask, which is drawn in the same pass.
+pub(super) fn apply_dropout(x: Contiguous, mask: &DropoutMask) -> FlexTensor {
+    let mut out = OutputBuffer::new(x.values().len());
     dropout::dropout(x.values(), &mask.starts, mask.threshold, out.values());
-    out.tensor(x.shape())
+    out.into_tensor(x.shape())
 }
 
-/// [B, C, H/2, W/2] of sums times `factor`.
-pub(super) fn halved(x: Dense, factor: f32) -> FlexTensor {
+/// Sums of 2x2 pixels times `factor`: average pooling for ¼, the gradient of upsampling for 1.
+///
+/// # Shapes
+/// `[B, C, H, W]` to `[B, C, H/2, W/2]`.
+pub(super) fn sum_pool2x2(x: Contiguous, factor: f32) -> FlexTensor {
     let [b, c, h, w] = x.dims();
-    let mut out = Room::new(b * c * (h / 2) * (w / 2));
+    let mut out = OutputBuffer::new(b * c * (h / 2) * (w / 2));
     resample::halve(x.values(), b * c, [h, w], factor, out.values());
-    out.tensor([b, c, h / 2, w / 2])
+    out.into_tensor([b, c, h / 2, w / 2])
 }
 
-/// [B, C, 2H, 2W] of copies times `factor`.
-pub(super) fn doubled(x: Dense, factor: f32) -> FlexTensor {
+/// Every pixel times `factor` as 2x2 pixels: upsampling for 1, the gradient of average pooling for ¼.
+///
+/// # Shapes
+/// `[B, C, H, W]` to `[B, C, 2H, 2W]`.
+pub(super) fn repeat2x2(x: Contiguous, factor: f32) -> FlexTensor {
     let [b, c, h, w] = x.dims();
-    let mut out = Room::new(b * c * 4 * h * w);
+    let mut out = OutputBuffer::new(b * c * 4 * h * w);
     resample::double(x.values(), b * c, [h, w], factor, out.values());
-    out.tensor([b, c, 2 * h, 2 * w])
+    out.into_tensor([b, c, 2 * h, 2 * w])
 }
 
 impl FusedOps for Flex {
@@ -260,7 +267,7 @@ impl FusedOps for Flex {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        base: Maybe<Self>,
+        base: OptionalTensor<Self>,
         stride: usize,
         padding: usize,
     ) -> FloatTensor<Self> {
@@ -272,51 +279,51 @@ impl FusedOps for Flex {
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
-        modulation: Maybe<Self>,
+        modulation: OptionalTensor<Self>,
         groups: usize,
         silu: bool,
     ) -> FloatTensor<Self> {
-        let [x, gamma, beta] = [x, gamma, beta].map(Dense::new);
+        let [x, gamma, beta] = [x, gamma, beta].map(Contiguous::new);
         norm_forward(&x, &gamma, &beta, modulation.dense().as_ref(), groups, silu).0
     }
 
     fn self_attention(qkv: FloatTensor<Self>, heads: usize) -> FloatTensor<Self> {
-        attention_forward(&Dense::new(qkv), heads).0
+        attention_forward(&Contiguous::new(qkv), heads).0
     }
 
-    fn linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Maybe<Self>) -> FloatTensor<Self> {
-        let [x, weight] = [x, weight].map(Dense::new);
+    fn linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: OptionalTensor<Self>) -> FloatTensor<Self> {
+        let [x, weight] = [x, weight].map(Contiguous::new);
         let shape = linear_shape(&x, &weight);
-        let mut out = Room::new(shape.n * shape.cout);
+        let mut out = OutputBuffer::new(shape.n * shape.cout);
         let bias = bias.dense();
-        linear::forward(x.values(), weight.values(), bias.as_ref().map(Dense::values), shape, out.values());
-        out.tensor([shape.n, shape.cout])
+        linear::forward(x.values(), weight.values(), bias.as_ref().map(Contiguous::values), shape, out.values());
+        out.into_tensor([shape.n, shape.cout])
     }
 
     fn concat(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
-        let [a, b] = [a, b].map(Dense::new);
+        let [a, b] = [a, b].map(Contiguous::new);
         let ([n, c, h, w], [_, d, _, _]) = (a.dims(), b.dims());
-        let mut out = Room::new(n * (c + d) * h * w);
+        let mut out = OutputBuffer::new(n * (c + d) * h * w);
         join::join(a.values(), b.values(), [c * h * w, d * h * w], out.values());
-        out.tensor([n, c + d, h, w])
+        out.into_tensor([n, c + d, h, w])
     }
 
-    fn drop_some(x: FloatTensor<Self>, mask: DropMask) -> FloatTensor<Self> {
-        dropped(Dense::new(x), &mask)
+    fn dropout_masked(x: FloatTensor<Self>, mask: DropoutMask) -> FloatTensor<Self> {
+        apply_dropout(Contiguous::new(x), &mask)
     }
 
     fn fused_silu(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let x = Dense::new(x);
-        let mut out = Room::new(x.values().len());
+        let x = Contiguous::new(x);
+        let mut out = OutputBuffer::new(x.values().len());
         elementwise::silu(x.values(), out.values());
-        out.tensor(x.shape())
+        out.into_tensor(x.shape())
     }
 
-    fn halve(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        halved(Dense::new(x), 0.25)
+    fn avg_pool2x2(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        sum_pool2x2(Contiguous::new(x), 0.25)
     }
 
-    fn double(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        doubled(Dense::new(x), 1.0)
+    fn upsample2x(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        repeat2x2(Contiguous::new(x), 1.0)
     }
 }

@@ -6,7 +6,7 @@ use super::functional::composed;
 use super::init::{Init, Scope};
 use super::layers::Conv;
 use super::mode::{Mode, Statistics};
-use crate::engine::{condition, is_fast, to_host};
+use crate::engine::{condition, has_kernels, to_host};
 
 /// The constants of a batch normalisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,7 +78,7 @@ impl BatchNorm2d {
     /// # Shapes
     /// `[B, C, H, W]` to the same.
     pub fn forward_batch(&self, x: Tensor<4>, statistics: &Statistics) -> Tensor<4> {
-        if !is_fast(&x) {
+        if !has_kernels(&x) {
             return self.forward_batch_composed(x, statistics);
         }
         let count = samples(&x);

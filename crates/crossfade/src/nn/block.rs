@@ -1,4 +1,5 @@
-//! The residual block: norm, SiLU and convolution twice, modulated by the embedding, with optional self-attention.
+//! The residual block of the unconditional U-Net: norm, SiLU and convolution twice, modulated by the embedding of the
+//! noise level, with optional self-attention.
 use burn::module::Module;
 use burn::tensor::Tensor;
 
@@ -31,7 +32,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block at `scope`, for an embedding of size `emb`.
+    /// The block of a plan, for an embedding of size `emb`.
     pub fn new(scope: &Scope, plan: &BlockPlan, emb: usize, dropout: f64) -> Self {
         let (cin, cout, heads) = (plan.cin, plan.cout, plan.heads());
         let attends = |make: fn(&Scope, usize) -> Conv, name| (heads > 0).then(|| make(&scope.at(name), cout));

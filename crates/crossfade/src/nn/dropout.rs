@@ -1,24 +1,24 @@
-//! Dropout whose masks belong to a training sample, not to a batch.
+//! Dropout whose masks belong to a training sample, not to a batch, so that results do not depend on the batch's size.
 //!
 //! The mask of a sample is a pure function of (seed, step, sample, layer): a ChaCha stream of (seed, sample, step) gives
 //! one key, the layer's hash is mixed into it, and a SplitMix64 counter then yields 64 bits for every four elements.
 //! Each element keeps if its 16 bits are at least p·2^16, so the rate is p rounded to a multiple of 2^-16, and kept
-//! elements are scaled by the exact inverse. Batch size, order of samples, threads and device play no part.
+//! elements are scaled by the exact inverse. The masks do not depend on batch size, order of samples, threads or device.
 use burn::tensor::Tensor;
 use crossfade_kernels::dropout::{self as kernel, mix};
 
-use crate::engine::ops::{self, DropMask};
-use crate::engine::{from_vec, is_fast};
+use crate::engine::ops::{self, DropoutMask};
+use crate::engine::{from_vec, has_kernels};
 use crate::rng::{Purpose, Stream};
 
-/// Which masks to use: the run's seed, the training step and the ids of the samples in the batch.
+/// What the masks of a training step are a function of: the run's seed, the step and the ids of the samples in the batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropoutKey {
     /// The seed of the run.
     pub seed: u64,
     /// The training step.
     pub step: u64,
-    /// One id a sample of the batch.
+    /// One id for each sample of the batch.
     pub samples: Vec<u64>,
 }
 
@@ -35,8 +35,8 @@ pub fn dropout(x: Tensor<4>, rate: f64, layer: u64, key: &DropoutKey) -> Tensor<
     assert_eq!(shape[0], key.samples.len(), "dropout needs one sample id for each of the {} images", shape[0]);
     let start = |&sample: &u64| mix(Stream::new(key.seed, sample, key.step, Purpose::Dropout).bits() ^ layer);
     let starts: Vec<u64> = key.samples.iter().map(start).collect();
-    if is_fast(&x) {
-        return ops::drop_some(x, DropMask { starts, threshold });
+    if has_kernels(&x) {
+        return ops::dropout_masked(x, DropoutMask { starts, threshold });
     }
     let mut mask = vec![0.0; shape.iter().product()];
     kernel::dropout(&vec![1.0; mask.len()], &starts, threshold, &mut mask);

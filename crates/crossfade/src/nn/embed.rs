@@ -1,4 +1,4 @@
-//! The embedding of the noise level.
+//! The sinusoidal embedding of the noise level.
 use burn::tensor::Tensor;
 
 use crate::engine::vector;

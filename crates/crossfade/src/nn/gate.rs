@@ -1,15 +1,13 @@
-//! The split of the bottleneck: each decoder reads x + SpatialAtt(conv(x)).
+//! The layers between the bottleneck and the decoders.
 use burn::module::Module;
 use burn::tensor::{Tensor, activation};
 
 use super::functional::{concat, self_attention};
 use super::init::Scope;
 use super::layers::Conv;
+use super::module_macros::named_module;
 
-/// A convolution and a gate; a tuple, because the reference names them `0` and `1`.
-pub type Decouple = (Conv, SpatialGate);
-
-/// Multiplies all channels by one map that attends to itself (§4.2, "SpatialAtt").
+/// Multiplies all channels by one map, which is computed by self-attention over positions (§4.2, "SpatialAtt").
 #[derive(Module, Debug)]
 pub struct SpatialGate {
     map: Conv,
@@ -17,21 +15,33 @@ pub struct SpatialGate {
     k_conv: Conv,
 }
 
-/// The layers in front of one decoder.
-pub fn decouple(scope: &Scope, channels: usize) -> Decouple {
-    (Conv::new(&scope.at("0"), channels, channels, 3), SpatialGate::new(&scope.at("1"), channels))
+/// The layers that give one decoder features of its own: x + SpatialAtt(conv(x)) (§4.2, "decouple").
+#[derive(Clone, Debug)]
+pub struct Decouple {
+    conv: Conv,
+    gate: SpatialGate,
 }
 
-/// x + SpatialAtt(conv(x)), what one decoder starts from.
-///
-/// # Shapes
-/// `[B, C, H, W]` to the same.
-pub fn split((conv, gate): &Decouple, x: Tensor<4>) -> Tensor<4> {
-    x.clone() + gate.forward(conv.forward(x))
+named_module!(Decouple { conv: "0", gate: "1" });
+
+impl Decouple {
+    /// For a bottleneck of `channels` channels.
+    pub fn new(scope: &Scope, channels: usize) -> Self {
+        Self {
+            conv: Conv::new(&scope.at("0"), channels, channels, 3),
+            gate: SpatialGate::new(&scope.at("1"), channels),
+        }
+    }
+
+    /// # Shapes
+    /// `[B, C, H, W]` to the same.
+    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        x.clone() + self.gate.forward(self.conv.forward(x))
+    }
 }
 
 impl SpatialGate {
-    /// A gate of `channels` channels.
+    /// For images of `channels` channels.
     pub fn new(scope: &Scope, channels: usize) -> Self {
         let conv = |name, cin, cout| Conv::new(&scope.at(name), cin, cout, 1);
         Self { map: conv("map", channels, 1), q_conv: conv("q_conv", 1, 1), k_conv: conv("k_conv", 1, 1) }

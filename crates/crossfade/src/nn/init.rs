@@ -15,7 +15,7 @@ pub enum Init {
     Ones,
     /// Uniform in (-bound, bound).
     Uniform(f64),
-    /// Normal around a mean.
+    /// Normally distributed.
     Normal {
         /// The mean.
         mean: f64,
@@ -31,10 +31,13 @@ impl Init {
     }
 }
 
-/// LSGM's weights of mixing start at a twentieth: sigmoid(−3).
+/// Initial logits of LSGM's mixing weights: sigmoid(−3) is about a twentieth.
 pub const MIXING: Init = Init::Normal { mean: -3.0, std: 0.0 };
 
-/// A scope in the tree of modules: where parameters get their names, and from the names their ids and values.
+/// The dotted name of a sub-module under construction, from which its parameters get their names.
+///
+/// A parameter's id and initial values are functions of its name (and the seed) alone, so that they depend neither on the
+/// order of construction nor on which other parts a network has.
 #[derive(Clone, Debug)]
 pub struct Scope {
     path: String,
@@ -48,18 +51,19 @@ impl Scope {
         Self { path: String::new(), seed, device: device.clone() }
     }
 
-    /// The scope of the sub-module `name`.
+    /// The scope of the sub-module `name`, which may have dots.
     pub fn at(&self, name: &str) -> Self {
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
         Self { path, ..self.clone() }
     }
 
-    /// A number that identifies this scope.
+    /// A hash of the name: identifies a layer's dropout masks.
     pub fn hash(&self) -> u64 {
         fnv1a(&self.path)
     }
 
-    /// The parameter `name` of this scope. No memory is taken and nothing is drawn before its first use.
+    /// The parameter `name` of this scope. No memory is taken and nothing is drawn before its first use, so that the names
+    /// and shapes of a large network cost nothing.
     ///
     /// Its id is the hash of its dotted name, which pairs model, optimiser state and averaged weights across processes.
     pub fn param<const D: usize>(&self, name: &str, shape: [usize; D], start: Init) -> Param<Tensor<D>> {

@@ -87,7 +87,7 @@ impl Conv {
         conv2d(x, weight, bias, self.stride, self.padding)
     }
 
-    /// `base` plus the convolution of `x`, in one pass over the result.
+    /// `base` plus the convolution of `x`: the end of a residual block.
     ///
     /// # Shapes
     /// `x` `[B, cin, H, W]`, `base` and the result `[B, cout, H', W']`.

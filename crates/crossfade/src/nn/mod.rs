@@ -1,36 +1,42 @@
-//! The unconditional network, bottom up: layers, block, U-Net, and the preconditioned [`Denoiser`].
+//! The networks, bottom up: operations (`functional`), layers, blocks, and the networks themselves.
 //!
-//! Parameter names and layouts are those of the reference state dicts (§4.7, appendix B), so that weights travel
-//! between the two without renaming or transposition.
-pub mod autoencoder;
-pub mod backbone;
-pub mod batch_norm;
-pub mod block;
+//! [`Network`] is any network of a diffusion process, made from a [`NetworkConfig`]: the unconditional U-Net (`unet`,
+//! `config`) or the conditional one (`condition`). [`Denoiser`] adds the preconditioning. [`Autoencoder`] makes latents,
+//! [`PatchGan`] and [`lpips`] belong to its training.
+//!
+//! Parameter names and layouts are those of the reference's state dicts (§4.7, appendix B), so that weights travel between
+//! the two without renaming or transposition.
+pub(crate) mod autoencoder;
+pub(crate) mod backbone;
+pub(crate) mod batch_norm;
+pub(crate) mod block;
 pub mod condition;
-pub mod config;
-pub mod denoiser;
+pub(crate) mod config;
+pub(crate) mod denoiser;
 pub mod dropout;
-pub mod embed;
+pub(crate) mod embed;
 pub mod functional;
-pub mod gate;
+pub(crate) mod gate;
 pub mod init;
 pub mod layers;
 pub mod lpips;
-pub mod mode;
+pub(crate) mod mode;
 mod module_macros;
 pub mod named;
-pub mod network;
-pub mod patchgan;
-pub mod unet;
+pub(crate) mod network;
+pub(crate) mod patchgan;
+mod presets;
+pub(crate) mod unet;
 pub mod weights;
 
 pub use autoencoder::{Autoencoder, AutoencoderConfig, Posterior};
 pub use backbone::{Backbone, BackboneConfig, Context, NetworkPorts};
 pub use condition::{CondUNet, CondUNetConfig};
-pub use config::{Decoders, PRESETS, UNetConfig, preset};
+pub use config::{Decoders, UNetConfig};
 pub use denoiser::{Conditioned, Denoiser, Heads, TargetOutput};
 pub use dropout::DropoutKey;
 pub use mode::{Mode, Statistics};
 pub use network::{Network, NetworkConfig};
 pub use patchgan::PatchGan;
+pub use presets::{PRESETS, preset};
 pub use unet::{RawHeads, UNet};

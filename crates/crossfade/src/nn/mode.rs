@@ -7,14 +7,14 @@ use burn::tensor::Tensor;
 use super::dropout::DropoutKey;
 use crate::engine::{from_vec, to_host};
 
-/// How a network is run.
+/// Whether a network is being trained or evaluated.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode<'a> {
-    /// Running statistics, nothing dropped.
+    /// Running statistics and no dropout.
     Eval,
     /// Statistics of the batch, dropout and stochastic depth.
     Train {
-        /// Which features and branches are dropped: a function of seed, step and sample.
+        /// Decides which features and branches are dropped.
         dropout: &'a DropoutKey,
         /// Takes the statistics of every batch normalisation.
         statistics: &'a Statistics,
@@ -22,7 +22,7 @@ pub enum Mode<'a> {
 }
 
 impl<'a> Mode<'a> {
-    /// The key of what is dropped; none in evaluation.
+    /// The key of the dropout masks; none in evaluation.
     pub fn dropout(&self) -> Option<&'a DropoutKey> {
         match self {
             Self::Eval => None,
@@ -42,8 +42,9 @@ struct BatchMoment {
 
 /// Means and variances of batches, on their way into the running statistics.
 ///
-/// Forward passes only note them; [`Statistics::into_module`] adds them in the order of the passes. So a network does not
-/// change while it is used, and its buffers are saved and restored as its parameters are.
+/// A forward pass takes the network by shared reference and cannot change its buffers, so it notes the moments here;
+/// [`Statistics::into_module`] adds them to the running statistics in the order of the passes. Buffers are saved and restored
+/// as parameters are.
 #[derive(Debug, Default)]
 pub struct Statistics(RefCell<Vec<BatchMoment>>);
 

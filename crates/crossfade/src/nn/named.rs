@@ -1,4 +1,4 @@
-//! Names of parameters: stages with names of our choice, and the dotted path while walking a module.
+//! Names of parameters: blocks with names that are no Rust identifiers, and the dotted path while walking a module.
 use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 
@@ -17,7 +17,7 @@ pub fn is_buffer(name: &str) -> bool {
 
 /// The stages of an encoder or decoder in order, under names such as `32x32_block0`.
 ///
-/// Written by hand because a derived module takes its names from Rust identifiers.
+/// The module is implemented by hand because the derive macro takes names from Rust identifiers.
 #[derive(Clone, Debug)]
 pub struct Stages {
     /// The first convolution; decoders have none.
@@ -26,8 +26,8 @@ pub struct Stages {
     pub blocks: Vec<(String, Block)>,
 }
 
-// The engine's stores read meaning into kinds that start with "Struct:" or "Enum:".
-const KIND: &str = "Stages";
+// The engine's file adapters give a meaning to container types that start with "Struct:" or "Enum:"; ours has none.
+const CONTAINER: &str = "Stages";
 
 impl Stages {
     fn each(self, mut conv: impl FnMut(&str, Conv) -> Conv, mut block: impl FnMut(&str, Block) -> Block) -> Self {
@@ -44,15 +44,15 @@ impl Stages {
 }
 
 fn visit_named<M: Module, V: ModuleVisitor>(name: &str, module: &M, visitor: &mut V) {
-    visitor.enter_module(name, KIND);
+    visitor.enter_module(name, CONTAINER);
     module.visit(visitor);
-    visitor.exit_module(name, KIND);
+    visitor.exit_module(name, CONTAINER);
 }
 
 fn map_named<M: Module, P: ModuleMapper>(name: &str, module: M, mapper: &mut P) -> M {
-    mapper.enter_module(name, KIND);
+    mapper.enter_module(name, CONTAINER);
     let module = module.map(mapper);
-    mapper.exit_module(name, KIND);
+    mapper.exit_module(name, CONTAINER);
     module
 }
 
@@ -97,11 +97,11 @@ impl ModuleDisplayDefault for Stages {
 }
 impl ModuleDisplay for Stages {}
 
-/// The dotted name of where a walk through a module is.
+/// The dotted name of the parameter that a walk through a module has come to.
 #[derive(Debug, Default)]
-pub struct Path(Vec<String>);
+pub struct ParameterPath(Vec<String>);
 
-impl Path {
+impl ParameterPath {
     /// Call from `enter_module`.
     pub fn enter(&mut self, name: &str) {
         self.0.push(name.to_owned());
@@ -116,18 +116,18 @@ impl Path {
     }
 }
 
-/// What a [`walk`] does at each parameter.
-pub trait Visit {
-    /// What it finds there.
-    type Found;
-    /// Looks at the parameter with this dotted name.
-    fn param<const D: usize>(&mut self, name: String, param: &Param<Tensor<D>>) -> Option<Self::Found>;
+/// What a [`walk`] does with each parameter.
+pub trait ParameterVisitor {
+    /// What it collects.
+    type Item;
+    /// Looks at the parameter with this dotted name; none if there is nothing to collect.
+    fn param<const D: usize>(&mut self, name: String, param: &Param<Tensor<D>>) -> Option<Self::Item>;
 }
 
-/// All that `visit` finds at the parameters of a module, in the order of registration.
-pub fn walk<M: Module, V: Visit>(module: &M, visit: V) -> Vec<V::Found> {
-    struct Walk<V: Visit>(Path, V, Vec<V::Found>);
-    impl<V: Visit> ModuleVisitor for Walk<V> {
+/// All that a visitor collects from the parameters of a module, in the order of registration.
+pub fn walk<M: Module, V: ParameterVisitor>(module: &M, visit: V) -> Vec<V::Item> {
+    struct Walk<V: ParameterVisitor>(ParameterPath, V, Vec<V::Item>);
+    impl<V: ParameterVisitor> ModuleVisitor for Walk<V> {
         fn enter_module(&mut self, name: &str, _: &str) {
             self.0.enter(name);
         }
@@ -138,17 +138,17 @@ pub fn walk<M: Module, V: Visit>(module: &M, visit: V) -> Vec<V::Found> {
             self.2.extend(self.1.param(self.0.name(), param));
         }
     }
-    let mut walk = Walk(Path::default(), visit, Vec::new());
+    let mut walk = Walk(ParameterPath::default(), visit, Vec::new());
     module.visit(&mut walk);
     walk.2
 }
 
-/// Names and shapes of all parameters in the order of registration, without creating any.
+/// Names and shapes of all parameters in the order of registration, without drawing any.
 pub fn shapes<M: Module>(module: &M) -> Vec<(String, Vec<usize>)> {
     struct Shapes;
-    impl Visit for Shapes {
-        type Found = (String, Vec<usize>);
-        fn param<const D: usize>(&mut self, name: String, param: &Param<Tensor<D>>) -> Option<Self::Found> {
+    impl ParameterVisitor for Shapes {
+        type Item = (String, Vec<usize>);
+        fn param<const D: usize>(&mut self, name: String, param: &Param<Tensor<D>>) -> Option<Self::Item> {
             Some((name, param.lazy_shape().to_vec()))
         }
     }
@@ -163,9 +163,9 @@ mod tests {
     #[test]
     fn ids_are_hashes_of_the_names_that_a_walk_finds() {
         struct Ids;
-        impl Visit for Ids {
-            type Found = (String, u64);
-            fn param<const D: usize>(&mut self, name: String, param: &Param<Tensor<D>>) -> Option<Self::Found> {
+        impl ParameterVisitor for Ids {
+            type Item = (String, u64);
+            fn param<const D: usize>(&mut self, name: String, param: &Param<Tensor<D>>) -> Option<Self::Item> {
                 Some((name, param.id.val()))
             }
         }

@@ -176,6 +176,7 @@ impl BackboneConfig for NetworkConfig {
 
 /// A network of any kind. Its parameters have the names that they have in the kind's own type.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a run has few networks, and their weights are on the heap")]
 pub enum Network {
     /// The U-Net of unconditional generation.
     UNet(UNet),
@@ -243,7 +244,7 @@ mod tests {
     }
 
     /// Weights that are nowhere zero, so that every branch has a part in the outputs.
-    fn awake<M: Module>(module: M) -> M {
+    fn nonzero<M: Module>(module: M) -> M {
         let shapes: std::collections::BTreeMap<_, _> = crate::nn::named::shapes(&module).into_iter().collect();
         let value = |i: usize| ((i * 7919 + 13) % 101) as f32 / 404.0 + 0.01;
         let source = |name: &str| Some((shapes[name].clone(), (0..shapes[name].iter().product()).map(value).collect()));
@@ -279,7 +280,7 @@ mod tests {
             assert_eq!(to_host(a.eps.unwrap()), to_host(b.eps.unwrap()));
         };
 
-        let bare = awake(unet().lazy(PORTS, &device));
+        let bare = nonzero(unet().lazy(PORTS, &device));
         let any = Network::UNet(bare.clone());
         let seen = Statistics::default();
         let mode = Mode::Train { dropout: &key, statistics: &seen };
@@ -292,7 +293,7 @@ mod tests {
         same(eval, bare.forward(x.clone(), c_noise.clone(), None, None));
         assert_eq!(any.mixing().map(to_host), Backbone::mixing(&bare).map(to_host));
 
-        let bare = awake(cond_unet().lazy(PORTS, &device));
+        let bare = nonzero(cond_unet().lazy(PORTS, &device));
         let any = Network::CondUNet(bare.clone());
         let condition = waves([2, 3, 9, 7], &device);
         let noted = [Statistics::default(), Statistics::default()];

@@ -1,4 +1,4 @@
-//! The discriminator of autoencoder training: one verdict for each patch of an image (§5).
+//! The discriminator of autoencoder training: one logit for each patch of an image (§5).
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, activation};
 
@@ -8,7 +8,7 @@ use super::layers::{Conv, ConvOptions};
 use super::mode::Statistics;
 use super::module_macros::enum_module;
 
-/// Slope of the rectifier for negative values.
+/// Slope of the leaky ReLU for negative values.
 const SLOPE: f64 = 0.2;
 /// Standard deviation of the initial weights.
 const STD: f64 = 0.02;
@@ -23,19 +23,19 @@ const NORM: BatchNormOptions =
 enum Layer {
     Conv(Conv),
     Norm(BatchNorm2d),
-    Rectify,
+    LeakyRelu,
 }
 
-enum_module!(Layer { Conv, Norm } empty Rectify);
+enum_module!(Layer { Conv, Norm } empty LeakyRelu);
 
-/// PatchGAN: convolutions that halve the image, batch normalisation, leaky rectifiers.
+/// PatchGAN: strided convolutions, batch normalisation and leaky ReLUs.
 #[derive(Module, Debug)]
 pub struct PatchGan {
     main: Vec<Layer>,
 }
 
 impl PatchGan {
-    /// For images of `channels` channels; `width` filters at first, `depth` halvings (the reference: 64 and 3).
+    /// For images of `channels` channels; `width` filters at first and `depth` levels (the reference: 64 and 3).
     pub fn new(channels: usize, width: usize, depth: usize, seed: u64, device: &Device) -> Self {
         let root = Scope::root(seed, device).at("loss.discriminator.main");
         let mut main = vec![];
@@ -47,19 +47,19 @@ impl PatchGan {
             main.push(Layer::Conv(Conv::with(&root.at(&main.len().to_string()), options)));
         };
         conv(&mut main, channels, width, 2, true);
-        main.push(Layer::Rectify);
+        main.push(Layer::LeakyRelu);
         for level in 1..=depth {
             let stride = if level < depth { 2 } else { 1 };
             // The normalisation has a shift of its own.
             conv(&mut main, filters(level - 1), filters(level), stride, false);
             let norm = BatchNorm2d::new(&root.at(&main.len().to_string()), filters(level), NORM);
-            main.extend([Layer::Norm(norm), Layer::Rectify]);
+            main.extend([Layer::Norm(norm), Layer::LeakyRelu]);
         }
         conv(&mut main, filters(depth), 1, 1, true);
         Self { main }
     }
 
-    /// Verdicts with the running statistics; positive means real.
+    /// Logits of the patches, by the running statistics; positive means real.
     ///
     /// # Shapes
     /// `[B, C, H, W]` to `[B, 1, H', W']`.
@@ -67,11 +67,11 @@ impl PatchGan {
         self.main.iter().fold(x, |x, layer| match layer {
             Layer::Conv(conv) => conv.forward(x),
             Layer::Norm(norm) => norm.forward(x),
-            Layer::Rectify => activation::leaky_relu(x, SLOPE),
+            Layer::LeakyRelu => activation::leaky_relu(x, SLOPE),
         })
     }
 
-    /// Verdicts with the statistics of the batch, which are noted in `statistics`.
+    /// Logits of the patches, by the statistics of the batch, which are noted in `statistics`.
     ///
     /// # Shapes
     /// As [`PatchGan::forward`].
@@ -79,11 +79,11 @@ impl PatchGan {
         self.main.iter().fold(x, |x, layer| match layer {
             Layer::Conv(conv) => conv.forward(x),
             Layer::Norm(norm) => norm.forward_batch_composed(x, statistics),
-            Layer::Rectify => activation::leaky_relu(x, SLOPE),
+            Layer::LeakyRelu => activation::leaky_relu(x, SLOPE),
         })
     }
 
-    /// Smallest side of an image for which there is a verdict.
+    /// The smallest side of an image that leaves at least one patch.
     pub fn least_side(depth: usize) -> usize {
         // Two convolutions at the last resolution take one pixel each.
         3 << depth

@@ -1,4 +1,4 @@
-//! One encoder, a split at the bottom, one or two decoders (§4.2).
+//! The unconditional U-Net: one encoder, and one or two decoders behind a bottleneck (§4.2).
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
@@ -8,13 +8,13 @@ use super::config::{BlockPlan, Decoders, UNetConfig};
 use super::dropout::DropoutKey;
 use super::embed::sinusoids;
 use super::functional::{concat, silu};
-use super::gate::{Decouple, decouple, split};
+use super::gate::Decouple;
 use super::init::{Init, MIXING, Scope};
 use super::layers::{Conv, Dense, GroupNorm2d, groups};
 use super::mode::Mode;
 use super::named::Stages;
 
-/// What the network itself says, before preconditioning.
+/// The outputs F of a network, before preconditioning.
 #[derive(Clone, Debug)]
 pub struct RawHeads {
     /// F of the phi head, `[B, phi_parts·C, H, W]`.
@@ -24,7 +24,7 @@ pub struct RawHeads {
 }
 
 impl RawHeads {
-    /// The mean of both outputs: what a network with two decoders predicts where one thing is asked for.
+    /// The mean of both outputs: the prediction of a network with two decoders for a process that has one target.
     pub fn mean(self) -> Tensor<4> {
         match self.eps {
             Some(eps) => (self.phi + eps) * 0.5,
@@ -33,7 +33,7 @@ impl RawHeads {
     }
 }
 
-/// The unconditional network. The names and the order of its fields are those of the reference.
+/// The unconditional network. The names and the order of its fields are those of the reference's state dict.
 #[derive(Module, Debug)]
 pub struct UNet {
     map_augment: Option<Dense>,
@@ -64,7 +64,7 @@ struct Branch {
 }
 
 impl UNet {
-    /// A network whose parameters exist in name and shape only, until their first use.
+    /// A network whose parameters have names and shapes only, until their first use.
     pub(super) fn new(config: &UNetConfig, ports: NetworkPorts, seed: u64, device: &Device) -> Self {
         let root = Scope::root(seed, device);
         let (m, c, emb) = (config.width, config.channels, 4 * config.width);
@@ -81,8 +81,8 @@ impl UNet {
             map_layer0: Dense::new(&root.at("map_layer0"), m, emb),
             map_layer1: Dense::new(&root.at("map_layer1"), emb, emb),
             enc: encoder(&root.at("enc"), config, c * ports.inputs, emb),
-            decouple1: decouple(&root.at("decouple1"), bottom),
-            decouple2: two.then(|| decouple(&root.at("decouple2"), bottom)),
+            decouple1: Decouple::new(&root.at("decouple1"), bottom),
+            decouple2: two.then(|| Decouple::new(&root.at("decouple2"), bottom)),
             dec: decoder("dec"),
             out_norm: norm("out_norm"),
             out_conv: conv("out_conv", ports.phi_parts),
@@ -114,14 +114,14 @@ impl UNet {
         let emb = self.embedding(c_noise, labels);
         let skips = self.encoder_outputs(x, &emb, dropout);
         let bottom = skips[skips.len() - 1].clone();
-        // The last decoder takes the skips, so that each is freed once it is read.
+        // The last decoder takes the skips by value, so that each is freed as soon as it has been read.
         let second = self.dec2.is_some().then(|| (bottom.clone(), skips.clone()));
-        let y = self.decode(&self.dec, split(&self.decouple1, bottom), skips, &emb, dropout);
+        let y = self.decode(&self.dec, self.decouple1.forward(bottom), skips, &emb, dropout);
         let branch = self.branch.as_ref().map(|branch| branch.forward(y.clone()));
         let phi = self.out_conv.forward(self.out_norm.silu(y, None));
         let eps = match (&self.decouple2, &self.dec2, &self.out_norm2, &self.out_conv2, second) {
             (Some(decouple2), Some(dec2), Some(norm), Some(conv), Some((bottom, skips))) => {
-                let y = self.decode(dec2, split(decouple2, bottom), skips, &emb, dropout);
+                let y = self.decode(dec2, decouple2.forward(bottom), skips, &emb, dropout);
                 Some(conv.forward(norm.silu(y, None)))
             }
             _ => branch,
@@ -140,7 +140,7 @@ impl UNet {
         silu(self.map_layer1.forward(silu(self.map_layer0.forward(e))))
     }
 
-    /// All outputs of the encoder, from the first convolution to the bottom.
+    /// The outputs of all stages of the encoder, from the first convolution to the bottleneck.
     fn encoder_outputs(&self, x: Tensor<4>, emb: &Tensor<2>, dropout: Option<&DropoutKey>) -> Vec<Tensor<4>> {
         let x = self.enc.first.iter().fold(x, |x, (_, conv)| conv.forward(x));
         let mut skips = vec![x.clone()];
@@ -152,7 +152,7 @@ impl UNet {
         skips
     }
 
-    /// Runs one decoder; a block that expects more channels than there are reads the last unread skip.
+    /// Runs one decoder. A block that expects more channels than its predecessor has reads the last unread skip connection.
     fn decode(
         &self,
         decoder: &Stages,
@@ -226,8 +226,8 @@ mod tests {
         UNetConfig { decoders, ..preset("tiny").unwrap() }
     }
 
-    /// Weights that are not zero anywhere, so that every path matters.
-    fn awake(config: &UNetConfig, device: &Device) -> UNet {
+    /// Weights that are nowhere zero, so that every branch has a part in the outputs.
+    fn nonzero(config: &UNetConfig, device: &Device) -> UNet {
         let shapes: std::collections::BTreeMap<_, _> =
             config.state_shapes(NetworkPorts::default()).into_iter().collect();
         let value = |i: usize| ((i * 7919 + 13) % 101) as f32 / 404.0 - 0.125;
@@ -278,7 +278,7 @@ mod tests {
         let device = Device::flex().autodiff();
         for decoders in [Decoders::Two, Decoders::One, Decoders::Conv] {
             let config = UNetConfig { skip_scaling: true, ..tiny(decoders) };
-            let net = awake(&config, &device);
+            let net = nonzero(&config, &device);
             let run = |x: Tensor<4>, samples: &[u64], step| {
                 let key = DropoutKey { seed: 1, step, samples: samples.to_vec() };
                 net.forward(x, vector(&vec![-0.5; samples.len()], &device), None, Some(&key))

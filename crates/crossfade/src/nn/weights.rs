@@ -1,25 +1,25 @@
-//! Weights of a module on the host and from files, by exact name.
+//! Weights of a module on the host, and from files by exact name.
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path as FilePath;
+use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Gradients, Tensor};
 
-use super::named::{Path, Visit, is_buffer, shapes, walk};
+use super::named::{ParameterPath, ParameterVisitor, is_buffer, shapes, walk};
 use crate::engine::{from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::tensorfile::{HostTensor, TensorFile};
 
-/// Finds the shape and values of a parameter by its dotted name.
-pub type Source<'a> = dyn Fn(&str) -> Option<(Vec<usize>, Vec<f32>)> + 'a;
+/// The shape and values of a parameter by its dotted name; none if there is no such.
+pub type WeightSource<'a> = dyn Fn(&str) -> Option<(Vec<usize>, Vec<f32>)> + 'a;
 
 /// All parameters of a module, in the order of registration.
 pub fn collect<M: Module>(module: &M) -> Vec<HostTensor> {
     struct Values;
-    impl Visit for Values {
-        type Found = HostTensor;
+    impl ParameterVisitor for Values {
+        type Item = HostTensor;
         fn param<const D: usize>(&mut self, name: String, param: &Param<Tensor<D>>) -> Option<HostTensor> {
             let value = param.val();
             Some((name, value.dims().to_vec(), to_host(value)))
@@ -31,8 +31,8 @@ pub fn collect<M: Module>(module: &M) -> Vec<HostTensor> {
 /// The gradients of all parameters that have one, in the order of registration.
 pub fn gradients<M: Module>(module: &M, gradients: Gradients) -> Vec<HostTensor> {
     struct Grads(GradientsParams);
-    impl Visit for Grads {
-        type Found = HostTensor;
+    impl ParameterVisitor for Grads {
+        type Item = HostTensor;
         fn param<const D: usize>(&mut self, name: String, param: &Param<Tensor<D>>) -> Option<HostTensor> {
             let gradient = self.0.remove::<D>(param.id)?;
             Some((name, gradient.dims().to_vec(), to_host(gradient)))
@@ -43,10 +43,10 @@ pub fn gradients<M: Module>(module: &M, gradients: Gradients) -> Vec<HostTensor>
 
 /// The module with every parameter replaced by what `source` has under its name.
 ///
-/// Parameters that have not been used yet are never drawn. The error lists all names that are missing or have another
+/// Initial values that have not been used yet are never drawn. The error lists all names that are missing or have another
 /// shape.
-pub fn apply<M: Module>(module: M, source: &Source) -> Result<M> {
-    struct Apply<'a>(Path, &'a Source<'a>, Vec<String>);
+pub fn apply<M: Module>(module: M, source: &WeightSource) -> Result<M> {
+    struct Apply<'a>(ParameterPath, &'a WeightSource<'a>, Vec<String>);
     impl ModuleMapper for Apply<'_> {
         fn enter_module(&mut self, name: &str, _: &str) {
             self.0.enter(name);
@@ -69,7 +69,7 @@ pub fn apply<M: Module>(module: M, source: &Source) -> Result<M> {
             param
         }
     }
-    let mut mapper = Apply(Path::default(), source, Vec::new());
+    let mut mapper = Apply(ParameterPath::default(), source, Vec::new());
     let module = module.map(&mut mapper);
     if mapper.2.is_empty() { Ok(module) } else { Err(Error::Request(list(mapper.2))) }
 }
@@ -96,7 +96,7 @@ pub fn differences(expected: &[(String, Vec<usize>)], found: &[(String, Vec<usiz
 /// The module with its weights from a file that has exactly its parameters; names in `ignored` may be there too.
 ///
 /// All missing, unexpected and wrongly shaped names are reported before anything is read.
-pub fn load<M: Module>(module: M, path: &FilePath, ignored: &[String]) -> Result<M> {
+pub fn load<M: Module>(module: M, path: &Path, ignored: &[String]) -> Result<M> {
     let file = TensorFile::open(path)?;
     let mut found = file.shapes();
     found.retain(|(name, _)| !ignored.contains(name));
@@ -126,7 +126,7 @@ mod tests {
         preset("tiny").unwrap().init(NetworkPorts::default(), seed, &Device::flex())
     }
 
-    fn save(dir: &FilePath, tensors: &[HostTensor]) -> PathBuf {
+    fn save(dir: &Path, tensors: &[HostTensor]) -> PathBuf {
         let path = dir.join("net.safetensors");
         save_tensors(&path, tensors, &BTreeMap::new()).unwrap();
         path

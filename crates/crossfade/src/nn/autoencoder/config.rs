@@ -1,4 +1,4 @@
-//! What an autoencoder consists of.
+//! The options of the autoencoder.
 use burn::tensor::Device;
 use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Autoencoder;
 use crate::nn::named::shapes;
 
-/// Channels in a group of every normalisation are those of the layer divided by this.
+/// Groups of every normalisation.
 pub const GROUPS: usize = 32;
 
 /// Largest sensible width and side.
@@ -74,7 +74,7 @@ impl AutoencoderConfig {
         problems
     }
 
-    /// The network with starting weights of `seed`; none is drawn before its first use.
+    /// A network with initial weights from `seed`, which are drawn at their first use.
     pub fn init(&self, seed: u64, device: &Device) -> Autoencoder {
         Autoencoder::new(self, seed, device)
     }

@@ -138,7 +138,7 @@ impl Autoencoder {
         }
     }
 
-    /// What an image's latent may be: a normal distribution for each of its numbers.
+    /// The distribution of an image's latent: an independent normal one for each of its numbers.
     ///
     /// # Shapes
     /// `[B, C, H, W]` in \[−1, 1\] to `[B, 2·latent, H/f, W/f]` of moments.
@@ -154,7 +154,7 @@ impl Autoencoder {
         self.last(self.features(z))
     }
 
-    /// What the last convolution of the decoder sees.
+    /// The input of the decoder's last convolution.
     ///
     /// # Shapes
     /// `[B, latent, H/f, W/f]` to `[B, width, H, W]`.
@@ -162,7 +162,7 @@ impl Autoencoder {
         self.decoder.features(self.post_quant_conv.forward(z))
     }
 
-    /// The last convolution of the decoder, at whose weights the losses are balanced.
+    /// The last convolution of the decoder. The adversarial loss is balanced by the gradients at its weights (§5).
     ///
     /// # Shapes
     /// `[B, width, H, W]` to `[B, C, H, W]`.

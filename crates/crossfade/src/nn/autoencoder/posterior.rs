@@ -1,7 +1,7 @@
 //! The distribution of a latent.
 use burn::tensor::Tensor;
 
-/// Bounds of the logarithm of a variance.
+/// Bounds of the logarithm of a variance, so that its exponential stays finite.
 const LOG_VARIANCE: [f32; 2] = [-30.0, 20.0];
 
 /// Independent normal distributions of the numbers of a latent.
@@ -41,7 +41,7 @@ impl Posterior {
         Tensor::cat(vec![self.mean, self.log_variance], 1)
     }
 
-    /// The likeliest latent.
+    /// The most likely latent.
     pub fn mode(self) -> Tensor<4> {
         self.mean
     }

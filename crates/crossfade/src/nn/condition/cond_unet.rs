@@ -1,4 +1,5 @@
-//! The conditional U-Net: one encoder of x_t that looks at the condition on every level, one or two decoders (§4.6).
+//! The conditional U-Net: an encoder of x_t that reads features of the condition on every level, and one or two decoders
+//! (§4.6).
 use std::f64::consts::TAU;
 
 use burn::module::{Module, Param};
@@ -6,12 +7,12 @@ use burn::tensor::{Device, Tensor, activation};
 
 use super::config::{CondUNetConfig, EncoderConfig, Split};
 use super::fourier::FourierFilter;
-use super::levels::{Down, Up, descend, downs, rise, ups};
+use super::levels::{Down, Up, decode_levels, downs, encode_levels, ups};
 use super::linear_attention::FullAttention;
 use super::relation::Relation;
 use super::resblock::{GROUPS, ResBlock};
 use super::resize::{Corners, resize};
-use super::swin::Swin;
+use super::swin::{BASE, Swin, TINY};
 use super::unet_encoder::UnetEncoder;
 use crate::nn::backbone::{Backbone, BackboneConfig, Context, NetworkPorts};
 use crate::nn::config::Decoders;
@@ -20,22 +21,22 @@ use crate::nn::gate::SpatialGate;
 use crate::nn::init::{Init, MIXING, Scope};
 use crate::nn::layers::{Conv, Dense, GroupNorm2d};
 use crate::nn::mode::Mode;
-use crate::nn::module_macros::named_module;
+use crate::nn::module_macros::{enum_module, named_module};
 use crate::nn::unet::RawHeads;
 
-/// What the encoder makes of a condition: computed once, used at every time.
+/// Feature maps of a condition. They do not depend on the time, so that sampling computes them once.
 #[derive(Clone, Debug)]
 pub struct Features {
-    /// The encoder's first stage, which the stem reads.
+    /// The output of the encoder's first stage, which the stem reads.
     first: Tensor<4>,
-    /// Every stage with the channels of its level.
+    /// The output of every stage, projected to the channels of its level.
     levels: Vec<Tensor<4>>,
 }
 
-/// Sees named intermediate results.
+/// Is called with named intermediate results, for comparison with the reference's.
 pub type Tap<'a> = &'a mut dyn FnMut(&'static str, &Tensor<4>);
 
-/// The conditional network. Names and order of its parts are those of the reference.
+/// The conditional network. Names and order of its parts are those of the reference's state dict.
 #[derive(Clone, Debug)]
 pub struct CondUNet {
     pub(super) encoder: Encoder,
@@ -91,28 +92,40 @@ named_module!(CondUNet {
     mixing_logit: "mixing_logit",
 } keep frozen, unit);
 
-/// One of the encoders, at the scope of both.
+/// The encoder of the condition.
 #[derive(Clone, Debug)]
-pub(super) struct Encoder {
-    swin: Option<Swin>,
-    unet: Option<UnetEncoder>,
+#[allow(clippy::large_enum_variant, reason = "a network has few of these, and its weights are on the heap")]
+pub(super) enum Encoder {
+    /// A Swin transformer.
+    Swin(Swin),
+    /// A small U-Net.
+    Unet(UnetEncoder),
 }
 
-named_module!(Encoder { swin: "", unet: "" });
+enum_module!(Encoder { Swin, Unet });
 
-/// What one decoder starts from: x plus this of x.
+/// The layers in front of one decoder; their output is added to that of the bottleneck.
 #[derive(Clone, Debug)]
 struct Decouple {
     norm: GroupNorm2d,
     conv: Conv,
-    gate: Option<SpatialGate>,
-    filter: Option<FourierFilter>,
+    filter: DecoupleFilter,
 }
 
-named_module!(Decouple { norm: "0", conv: "1", gate: "2", filter: "2" });
+named_module!(Decouple { norm: "0", conv: "1", filter: "2" });
+
+/// The last layer of a [`Decouple`].
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a network has few of these, and its weights are on the heap")]
+enum DecoupleFilter {
+    Attention(SpatialGate),
+    Fourier(FourierFilter),
+}
+
+enum_module!(DecoupleFilter { Attention, Fourier });
 
 impl CondUNet {
-    /// A network whose parameters exist in name and shape only, until their first use.
+    /// A network whose parameters have names and shapes only, until their first use.
     pub(super) fn new(config: &CondUNetConfig, ports: NetworkPorts, seed: u64, device: &Device) -> Self {
         let root = Scope::root(seed, device);
         let at = |name: &str| root.at(name);
@@ -156,7 +169,8 @@ impl CondUNet {
         }
     }
 
-    /// The encoder's own outputs, finest first. A frozen encoder is run as in evaluation and passes no gradients.
+    /// The outputs of the encoder's stages, finest first. A frozen encoder is evaluated without recording gradients, which
+    /// saves its share of the backward pass.
     ///
     /// # Shapes
     /// `condition` `[B, condition_channels, H, W]` in \[−1, 1\]; each output `[B, c_s, h_s, w_s]`.
@@ -170,7 +184,7 @@ impl CondUNet {
         encoder.forward(condition, Mode::Eval)
     }
 
-    /// All that the network needs to know of a condition.
+    /// The feature maps that [`CondUNet::forward`] reads.
     ///
     /// # Shapes
     /// `condition` `[B, condition_channels, H, W]` in \[−1, 1\], of any size.
@@ -189,8 +203,8 @@ impl CondUNet {
         self.observed(x, c_noise, features, mode, &mut |_, _| ())
     }
 
-    /// [`CondUNet::forward`] that shows `time_embedding` (as an image of one pixel), `stem`, `relation0`, `mid` and
-    /// `decouple1` to `tap`.
+    /// As [`CondUNet::forward`]; calls `tap` with `time_embedding` (as an image of one pixel), `stem`, `relation0`, `mid` and
+    /// `decouple1`.
     ///
     /// # Shapes
     /// As [`CondUNet::forward`].
@@ -202,16 +216,16 @@ impl CondUNet {
         let size = emb.dims()[1];
         tap("time_embedding", &emb.clone().reshape([b, size, 1, 1]));
         let emb = silu(emb);
-        let first = resize(features.first.clone(), [h, w], Corners::Apart);
+        let first = resize(features.first.clone(), [h, w], Corners::HalfPixel);
         let stem = self.stem_norm.forward(self.stem.forward(concat(x, first)));
         tap("stem", &stem);
         let (x, skips) =
-            descend(&self.downs, &self.relations_down, stem.clone(), &features.levels, &emb, mode, &mut *tap);
+            encode_levels(&self.downs, &self.relations_down, stem.clone(), &features.levels, &emb, mode, &mut *tap);
         let x = self.mid_attn.forward(self.mid_block1.forward(x, Some(&emb)));
         let x = self.mid_block2.forward(x, Some(&emb));
         tap("mid", &x);
         let decode = |split: Tensor<4>, ups: &[Up], relations: &[Relation], block: &ResBlock, last: &Conv| {
-            let y = rise(ups, relations, x.clone() + split, &skips, &features.levels, &emb, mode);
+            let y = decode_levels(ups, relations, x.clone() + split, &skips, &features.levels, &emb, mode);
             last.forward(block.forward(concat(y, stem.clone()), Some(&emb)))
         };
         let split = self.decouple1.forward(x.clone());
@@ -257,33 +271,35 @@ impl Backbone for CondUNet {
 impl Encoder {
     fn new(scope: &Scope, config: &CondUNetConfig) -> Self {
         let (channels, levels) = (config.condition_channels, config.mult.len());
-        let swin = config.encoder.swin().map(|size| Swin::new(scope, channels, &size));
-        let unet = match config.encoder {
-            EncoderConfig::Unet { width, stride } => Some(UnetEncoder::new(scope, channels, width, levels, stride)),
-            _ => None,
-        };
-        Self { swin, unet }
+        match config.encoder {
+            EncoderConfig::SwinB => Self::Swin(Swin::new(scope, channels, &BASE)),
+            EncoderConfig::SwinT => Self::Swin(Swin::new(scope, channels, &TINY)),
+            EncoderConfig::Unet { width, stride } => {
+                Self::Unet(UnetEncoder::new(scope, channels, width, levels, stride))
+            }
+        }
     }
 
     fn forward(&self, condition: Tensor<4>, mode: Mode) -> Vec<Tensor<4>> {
-        let swin = self.swin.as_ref().map(|swin| swin.forward(condition.clone(), mode));
-        swin.or_else(|| self.unet.as_ref().map(|unet| unet.forward(condition))).unwrap_or_default()
+        match self {
+            Self::Swin(swin) => swin.forward(condition, mode),
+            Self::Unet(unet) => unet.forward(condition),
+        }
     }
 }
 
 impl Decouple {
     fn new(scope: &Scope, channels: usize, config: &CondUNetConfig) -> Self {
-        let (gate, filter) = match config.split {
-            Split::Attention => (Some(SpatialGate::new(&scope.at("2"), channels)), None),
+        let last = scope.at("2");
+        let filter = match config.split {
+            Split::Attention => DecoupleFilter::Attention(SpatialGate::new(&last, channels)),
             Split::Fourier { size } => {
-                let size = size.map(|side| side / config.unit());
-                (None, Some(FourierFilter::new(&scope.at("2"), channels, size)))
+                DecoupleFilter::Fourier(FourierFilter::new(&last, channels, size.map(|side| side / config.unit())))
             }
         };
         Self {
             norm: GroupNorm2d::new(&scope.at("0"), channels, GROUPS),
             conv: Conv::new(&scope.at("1"), channels, channels, 3),
-            gate,
             filter,
         }
     }
@@ -292,7 +308,9 @@ impl Decouple {
     /// `[B, C, H, W]` to the same.
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let y = self.conv.forward(self.norm.forward(x));
-        let y = self.gate.iter().fold(y, |y, gate| gate.forward(y));
-        self.filter.iter().fold(y, |y, filter| filter.forward(y))
+        match &self.filter {
+            DecoupleFilter::Attention(gate) => gate.forward(y),
+            DecoupleFilter::Fourier(filter) => filter.forward(y),
+        }
     }
 }

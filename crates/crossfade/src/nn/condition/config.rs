@@ -1,4 +1,4 @@
-//! What a conditional network is made of, and named examples.
+//! The options of the conditional U-Net, and presets.
 use burn::tensor::Device;
 use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::nn::config::Decoders;
 use crate::nn::init::initialized;
 use crate::nn::named::{is_buffer, shapes};
 
-/// What looks at the condition.
+/// The encoder of the condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum EncoderConfig {
@@ -48,11 +48,11 @@ impl EncoderConfig {
     }
 }
 
-/// What stands between the bottom and each decoder.
+/// The layer between the bottleneck and each decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Split {
-    /// A gate that attends to itself.
+    /// A gate computed by self-attention.
     #[default]
     Attention,
     /// DiffusionEdge's filter in frequency space.
@@ -74,7 +74,7 @@ pub struct CondUNetConfig {
     pub width: usize,
     /// Channels after each level as multiples of `width`; Swin encoders need four levels.
     pub mult: Vec<usize>,
-    /// What looks at the condition.
+    /// The encoder of the condition.
     pub encoder: EncoderConfig,
     /// Whether the encoder stays as it is in training ("fix_bb").
     pub freeze_encoder: bool,
@@ -83,7 +83,7 @@ pub struct CondUNetConfig {
     pub encoder_weights: Option<PathBuf>,
     /// How the two outputs are made: `two` or `one`.
     pub decoders: Decoders,
-    /// What stands between the bottom and each decoder.
+    /// The layer between the bottleneck and each decoder.
     pub split: Split,
     /// For each level, the window that pools the condition before attention ("window_sizes1").
     pub condition_windows: Vec<[usize; 2]>,
@@ -130,7 +130,8 @@ impl CondUNetConfig {
         CondUNet::new(self, ports, 0, device)
     }
 
-    /// The integer buffers of reference state dicts with their shapes: known, and of no use here.
+    /// Names and shapes of the integer buffers in the reference's state dicts. They are constants or counts, so that loading
+    /// ignores them.
     pub fn ignored_buffers(&self) -> Vec<(String, Vec<usize>)> {
         let state = self.state_shapes(NetworkPorts::default());
         let swap = |name: &str, end: &str, buffer: &str| name.strip_suffix(end).map(|start| format!("{start}{buffer}"));
@@ -234,7 +235,7 @@ pub const CONDITION_PRESETS: [&str; 9] = [
     "diffusion-edge",
 ];
 
-/// A conditional network by name (appendix A). All but `small` and the two on pixels work on latents of three channels.
+/// The network with a name of [`CONDITION_PRESETS`] (appendix A). All but `small` and the two on pixels work on latents of three channels.
 pub fn condition_preset(name: &str) -> Option<CondUNetConfig> {
     let base = CondUNetConfig::default();
     Some(match name {

@@ -12,7 +12,7 @@ use crate::nn::init::{Init, Scope};
 pub struct FourierFilter {
     /// Real and imaginary parts, `[C, h, w/2 + 1, 2]`.
     complex_weight: Param<Tensor<4>>,
-    /// The width that the weights are for; their shape tells it only up to one.
+    /// The width that the weights are for: w/2 + 1 frequencies may belong to an even or an odd width.
     width: usize,
 }
 

@@ -1,10 +1,10 @@
-//! The levels of the conditional U-Net: down with the condition, and up again for each decoder (§4.6).
+//! The levels of the conditional U-Net's encoder and decoders (§4.6).
 use burn::tensor::Tensor;
 
 use super::cond_unet::Tap;
 use super::config::CondUNetConfig;
 use super::linear_attention::LinearAttention;
-use super::relation::Relation;
+use super::relation::{PoolingWindows, Relation};
 use super::resblock::ResBlock;
 use crate::nn::functional::{concat, upsample2x};
 use crate::nn::init::Scope;
@@ -12,36 +12,37 @@ use crate::nn::layers::{Conv, ConvOptions};
 use crate::nn::mode::Mode;
 use crate::nn::module_macros::named_module;
 
-/// Two blocks, linear attention, and the way to the next level. A tuple, because the reference numbers them.
+/// A level of the encoder: two blocks, linear attention, and the convolution to the next level. A tuple, because the
+/// reference numbers them.
 pub type Down = (ResBlock, ResBlock, LinearAttention, Conv);
 
-/// The same on the way up.
-pub type Up = (ResBlock, ResBlock, LinearAttention, Enlarge);
+/// A level of a decoder, likewise.
+pub type Up = (ResBlock, ResBlock, LinearAttention, UpConv);
 
-/// A convolution, behind a doubling of the image on all levels but the finest.
+/// A convolution, on all levels but the finest behind an upsampling by 2. The reference names the two differently.
 #[derive(Clone, Debug)]
-pub struct Enlarge {
-    doubled: Option<Conv>,
+pub struct UpConv {
+    upsampled: Option<Conv>,
     plain: Option<Conv>,
 }
 
-named_module!(Enlarge { doubled: "1", plain: "" });
+named_module!(UpConv { upsampled: "1", plain: "" });
 
-impl Enlarge {
-    fn new(scope: &Scope, cin: usize, cout: usize, doubles: bool) -> Self {
+impl UpConv {
+    fn new(scope: &Scope, cin: usize, cout: usize, upsamples: bool) -> Self {
         Self {
-            doubled: doubles.then(|| Conv::new(&scope.at("1"), cin, cout, 3)),
-            plain: (!doubles).then(|| Conv::new(scope, cin, cout, 3)),
+            upsampled: upsamples.then(|| Conv::new(&scope.at("1"), cin, cout, 3)),
+            plain: (!upsamples).then(|| Conv::new(scope, cin, cout, 3)),
         }
     }
 
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let x = self.doubled.iter().fold(x, |x, conv| conv.forward(upsample2x(x)));
+        let x = self.upsampled.iter().fold(x, |x, conv| conv.forward(upsample2x(x)));
         self.plain.iter().fold(x, |x, conv| conv.forward(x))
     }
 }
 
-/// The levels on the way down and their relations to the condition.
+/// The levels of the encoder and the layers that fuse them with the condition.
 pub fn downs(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<Down>, Vec<Relation>) {
     let (dims, emb) = (config.dims(), 4 * config.width);
     let level = |i: usize| {
@@ -55,13 +56,13 @@ pub fn downs(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<
         };
         let block = |name| ResBlock::new(&at.at(name), cin, cin, Some(emb));
         let down = (block("0"), block("1"), LinearAttention::new(&at.at("2"), cin, config.heads), next);
-        let windows = [config.condition_windows[i], config.feature_windows[i]];
+        let windows = PoolingWindows { condition: config.condition_windows[i], features: config.feature_windows[i] };
         (down, Relation::new(&relations.at(&name), cin, cin, windows))
     };
     (0..dims.len() - 1).map(level).unzip()
 }
 
-/// The levels of one decoder, deepest first, and their relations to the condition.
+/// The levels of one decoder, deepest first, and the layers that fuse them with the condition.
 pub fn ups(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<Up>, Vec<Relation>) {
     let (dims, emb) = (config.dims(), 4 * config.width);
     let levels = dims.len() - 1;
@@ -74,16 +75,19 @@ pub fn ups(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<Up
             block("0"),
             block("1"),
             LinearAttention::new(&at.at("2"), cin, config.heads),
-            Enlarge::new(&at.at("3"), cin, cout, i > 0),
+            UpConv::new(&at.at("3"), cin, cout, i > 0),
         );
-        let windows = [config.condition_windows[i], config.feature_windows[i]];
+        let windows = PoolingWindows { condition: config.condition_windows[i], features: config.feature_windows[i] };
         (up, Relation::new(&relations.at(&name), dims[i], cin, windows))
     };
     (0..levels).map(level).unzip()
 }
 
-/// Down to the bottom; two results of every level are kept for the decoders.
-pub fn descend(
+/// Runs the encoder: its output, and the skip connections, two of every level.
+///
+/// # Shapes
+/// `x` `[B, C, H, W]`; `condition` one feature map for each level; `emb` `[B, E]`.
+pub fn encode_levels(
     downs: &[Down],
     relations: &[Relation],
     x: Tensor<4>,
@@ -108,8 +112,11 @@ pub fn descend(
     (bottom, skips)
 }
 
-/// Up from the bottom by one decoder, reading the kept results from the last.
-pub fn rise(
+/// Runs one decoder, which reads the skip connections from the last to the first.
+///
+/// # Shapes
+/// `x` `[B, C, H, W]` of the deepest level; `skips` and `condition` as of [`encode_levels`].
+pub fn decode_levels(
     ups: &[Up],
     relations: &[Relation],
     x: Tensor<4>,
@@ -124,10 +131,10 @@ pub fn rise(
         None => x,
     };
     let levels = ups.iter().zip(relations).zip(condition.iter().rev());
-    levels.fold(x, |x, (((block1, block2, attention, enlarge), relation), condition)| {
+    levels.fold(x, |x, (((block1, block2, attention, up_conv), relation), condition)| {
         let x = block1.forward(joined(x), Some(emb));
         let x = relation.forward(condition.clone(), x, mode);
         let x = attention.forward(block2.forward(joined(x), Some(emb)));
-        enlarge.forward(x)
+        up_conv.forward(x)
     })
 }

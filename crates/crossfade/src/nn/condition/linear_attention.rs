@@ -1,4 +1,4 @@
-//! Attention over all positions at linear cost, and the full one at the bottom (§4.6).
+//! Attention over all positions: at linear cost on every level, in full at the bottleneck (§4.6).
 use burn::module::Param;
 use burn::tensor::Tensor;
 
@@ -10,7 +10,7 @@ use crate::nn::module_macros::named_module;
 /// Channels of a head.
 const HEAD: usize = 32;
 
-/// Residual linear attention behind a normalisation.
+/// x + linear attention of the normalised x.
 #[derive(Clone, Debug)]
 pub struct LinearAttention {
     to_qkv: Param<Tensor<4>>,
@@ -26,7 +26,7 @@ named_module!(LinearAttention {
     gain: "fn.norm.g",
 });
 
-/// Residual attention behind a normalisation.
+/// x + full attention of the normalised x.
 #[derive(Clone, Debug)]
 pub struct FullAttention {
     to_qkv: Param<Tensor<4>>,

@@ -1,4 +1,4 @@
-//! Weights that were trained elsewhere: encoders of torchvision, whole networks of the reference.
+//! Weights that were trained elsewhere: torchvision's encoders, and whole networks of the reference.
 use std::path::Path;
 
 use burn::tensor::Device;
@@ -12,7 +12,7 @@ use crate::nn::weights::apply;
 use crate::tensorfile::TensorMap;
 use crate::torchfile::{TensorF32, Weights, read};
 
-/// The name that torchvision has for a part of the encoder.
+/// torchvision's name of a parameter of the encoder.
 ///
 /// Its first entry of `features` is the stem, so that the others are one further.
 fn torchvision(name: &str) -> Option<String> {
@@ -56,7 +56,7 @@ fn mean_over_colours(tensor: &TensorF32) -> (Vec<usize>, Vec<f32>) {
     (shape, tensor.data.chunks_exact(3 * plane).flat_map(mean).collect())
 }
 
-/// A part that every conditional network of the reference has.
+/// A parameter that every conditional network of the reference has; what precedes this name is the file's prefix.
 const LANDMARK: &str = "init_conv.0.weight";
 
 impl CondUNetConfig {
@@ -80,7 +80,7 @@ impl CondUNetConfig {
         }
         let ignored = self.ignored_buffers();
         let left = file.keys().filter_map(|name| name.strip_prefix(&prefix));
-        // Without a prefix whatever is beside the network cannot be told from what should be part of it.
+        // Without a prefix one cannot tell what lies beside the network from what should be a part of it.
         let left = left.filter(|name| !prefix.is_empty() && ignored.iter().all(|(known, _)| known != name));
         let left: Vec<&str> = left.take(5).collect();
         if !left.is_empty() {

@@ -1,9 +1,8 @@
-//! Networks with a condition: an encoder of the condition, and a U-Net that looks at it on every level (§4.6).
+//! Networks with a condition: an encoder of the condition, and a U-Net that reads its feature maps on every level (§4.6).
 //!
-//! [`CondUNetConfig`] says what a network is; [`CondUNet::encode`] looks at a condition once, [`CondUNet::forward`] uses
-//! the result at every time; [`Denoiser<CondUNet>`](crate::nn::Denoiser) adds preconditioning and is what a sampler sees.
-//! Running statistics of batch normalisations are named and saved like parameters; a training pass notes what it saw in
-//! [`Statistics`](crate::nn::Statistics), and [`Statistics::into_module`](crate::nn::Statistics::into_module) takes that into the network.
+//! [`CondUNetConfig`] holds the options; [`CondUNet::encode`] computes feature maps of a condition once, and
+//! [`CondUNet::forward`] reads them at every time. Running statistics of batch normalisations are named and saved like
+//! parameters; a training pass notes the moments of its batch in [`Statistics`](crate::nn::Statistics).
 mod cond_unet;
 mod config;
 mod fourier;

@@ -1,4 +1,4 @@
-//! Where the condition meets the features: fusion by attention (§4.6, "Relation").
+//! The fusion of feature maps with those of the condition by cross-attention (§4.6, "Relation").
 use burn::tensor::{Tensor, activation};
 
 use super::resblock::GROUPS;
@@ -17,7 +17,16 @@ const NORM: BatchNormOptions = BatchNormOptions { epsilon: 1e-3, momentum: 0.03,
 const HEADS: usize = 8;
 const DROPOUT: f64 = 0.1;
 
-/// Attention of the pooled condition to the pooled features, added to the features.
+/// Sides of the windows that are averaged before attention, whose cost grows with the square of the positions.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolingWindows {
+    /// Of the condition.
+    pub condition: [usize; 2],
+    /// Of the feature map.
+    pub features: [usize; 2],
+}
+
+/// Cross-attention from the pooled condition (queries) to the pooled feature map (keys and values), added to the latter.
 #[derive(Clone, Debug)]
 pub struct Relation {
     condition_conv: Conv,
@@ -32,7 +41,7 @@ pub struct Relation {
     concat_conv: Conv,
     gn: GroupNorm2d,
     out_conv: Conv,
-    windows: [[usize; 2]; 2],
+    windows: PoolingWindows,
     layer: u64,
 }
 
@@ -52,8 +61,8 @@ named_module!(Relation {
 } keep windows, layer);
 
 impl Relation {
-    /// For a condition of `condition` channels and features of `d`; `windows` pool the condition and the features.
-    pub fn new(scope: &Scope, condition: usize, d: usize, windows: [[usize; 2]; 2]) -> Self {
+    /// For a condition of `condition` channels and a feature map of `d`.
+    pub fn new(scope: &Scope, condition: usize, d: usize, windows: PoolingWindows) -> Self {
         let at = |name: &str| scope.at(name);
         // Xavier-normal: √(2/(in + out)).
         let dense = |name| Dense::with(&at(name), d, d, Init::Normal { mean: 0.0, std: (1.0 / d as f64).sqrt() });
@@ -88,28 +97,28 @@ impl Relation {
         let x = self.feature_norm.forward_after(&self.feature_conv, x, mode);
         let both = concat(resize(condition.clone(), [h, w], Corners::Aligned), x.clone());
         let shortcut = self.gn.forward(self.concat_conv.forward_onto(x.clone(), both));
-        let asking = mean_pool(condition, self.windows[0]);
-        let asked = mean_pool(x, self.windows[1]);
-        let a = asking.clone() + self.attend(asking, asked);
+        let queries = mean_pool(condition, self.windows.condition);
+        let keys = mean_pool(x, self.windows.features);
+        let a = queries.clone() + self.attend(queries, keys);
         let a = a.clone() + self.mlp(a, mode);
         self.out_conv.forward_onto(shortcut, resize(a, [h, w], Corners::Aligned))
     }
 
-    /// softmax(q kᵀ)·v for every head, without scaling; positions are added to what is asking and asked.
+    /// softmax(q kᵀ)·v for every head, without the usual 1/√d; positions are added to the inputs of q, k and v.
     ///
     /// # Shapes
     /// `[B, d, h, w]` and `[B, d, H, W]` to `[B, d, h, w]`.
-    fn attend(&self, asking: Tensor<4>, asked: Tensor<4>) -> Tensor<4> {
-        let [b, d, h, w] = asking.dims();
-        let asking = placed(asking);
-        let asked = placed(asked);
+    fn attend(&self, queries: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        let [b, d, h, w] = queries.dims();
+        let queries = with_positions(queries);
+        let keys = with_positions(keys);
         let heads = |rows: Tensor<2>| -> Tensor<4> {
             let n = rows.dims()[0] / b;
             rows.reshape([b, n, HEADS, d / HEADS]).swap_dims(1, 2)
         };
-        let q = heads(self.q_lin.forward_tokens(asking));
-        let k = heads(self.k_lin.forward_tokens(asked.clone()));
-        let v = heads(self.v_lin.forward_tokens(asked));
+        let q = heads(self.q_lin.forward_tokens(queries));
+        let k = heads(self.k_lin.forward_tokens(keys.clone()));
+        let v = heads(self.v_lin.forward_tokens(keys));
         let y = activation::softmax(q.matmul(k.swap_dims(2, 3)), 3).matmul(v);
         y.permute([0, 1, 3, 2]).reshape([b, d, h, w])
     }
@@ -124,11 +133,11 @@ impl Relation {
     }
 }
 
-/// Pixels as rows, each with its position added.
+/// Pixels as tokens, each with the encoding of its position added.
 ///
 /// # Shapes
 /// `[B, d, H, W]` to `[B·H·W, d]`.
-fn placed(x: Tensor<4>) -> Tensor<2> {
+fn with_positions(x: Tensor<4>) -> Tensor<2> {
     let [b, d, h, w] = x.dims();
     let positions = positions(d, [h, w], &x.device().without_autodiff());
     (x + positions).permute([0, 2, 3, 1]).reshape([b * h * w, d])

@@ -23,7 +23,7 @@ fn weight_standardized(conv: &Conv, x: Tensor<4>) -> Tensor<4> {
     conv.forward_with(x, weight.reshape([cout, cin, 3, 3]), conv.bias())
 }
 
-/// `ResnetBlock` of the reference; without embedding where there is none.
+/// The residual block, modulated by the embedding of the time if there is one.
 #[derive(Clone, Debug)]
 pub struct ResBlock {
     mlp: Option<Dense>,

@@ -2,16 +2,16 @@
 use burn::tensor::{Device, Tensor};
 use crossfade_kernels::planes::LineMap;
 
-use crate::engine::condition::{PlaneMap, map_planes};
-use crate::engine::{from_vec, is_fast};
+use crate::engine::condition::{SeparableMap, separable_map};
+use crate::engine::{from_vec, has_kernels};
 
 /// Which positions of the input an output is interpolated from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corners {
-    /// The centres of the corner pixels coincide (`align_corners`).
+    /// The centres of the corner pixels coincide (`align_corners=True`).
     Aligned,
-    /// The images' borders coincide.
-    Apart,
+    /// The images' borders coincide, so that centres lie half a pixel inside (`align_corners=False`).
+    HalfPixel,
 }
 
 fn bilinear(from: usize, to: usize, corners: Corners) -> LineMap {
@@ -19,7 +19,7 @@ fn bilinear(from: usize, to: usize, corners: Corners) -> LineMap {
         let position = match corners {
             Corners::Aligned if to == 1 => 0.0,
             Corners::Aligned => i as f64 * (from - 1) as f64 / (to - 1) as f64,
-            Corners::Apart => ((i as f64 + 0.5) * from as f64 / to as f64 - 0.5).max(0.0),
+            Corners::HalfPixel => ((i as f64 + 0.5) * from as f64 / to as f64 - 0.5).max(0.0),
         };
         let low = (position.floor() as usize).min(from - 1);
         let part = position - low as f64;
@@ -34,10 +34,10 @@ fn means(from: usize, window: usize) -> LineMap {
     LineMap::new(from, windows.map(|places| places.map(|i| (i, (1.0 / window as f64) as f32)).collect()))
 }
 
-/// R x Cᵀ for every channel of every image.
+/// R x Cᵀ for every channel of every image, with R of `rows` and C of `columns`.
 fn separable(x: Tensor<4>, rows: LineMap, columns: LineMap) -> Tensor<4> {
-    if is_fast(&x) {
-        return map_planes(x, PlaneMap::new(rows, columns));
+    if has_kernels(&x) {
+        return separable_map(x, SeparableMap::new(rows, columns));
     }
     composed_separable(x, &rows, &columns)
 }
@@ -48,7 +48,7 @@ fn composed_separable(x: Tensor<4>, rows: &LineMap, columns: &LineMap) -> Tensor
     let device = x.device().without_autodiff();
     let (to_h, to_w) = (rows.to(), columns.to());
     let x = x.reshape([b * c * h, w]).matmul(matrix(columns, &device).transpose());
-    // Rows meet a single matrix when they come last.
+    // The axis to be mapped comes last, so that all of it is one product with one matrix.
     let x = x.reshape([b * c, h, to_w]).swap_dims(1, 2).reshape([b * c * to_w, h]);
     let x = x.matmul(matrix(rows, &device).transpose());
     x.reshape([b * c, to_w, to_h]).swap_dims(1, 2).reshape([b, c, to_h, to_w])
@@ -96,8 +96,8 @@ mod tests {
     fn lines_are_interpolated_as_in_pytorch() {
         let cases: [(&[f32], usize, Corners, &[f32]); 5] = [
             (&[0.0, 1.0, 2.0], 5, Corners::Aligned, &[0.0, 0.5, 1.0, 1.5, 2.0]),
-            (&[0.0, 1.0], 4, Corners::Apart, &[0.0, 0.25, 0.75, 1.0]),
-            (&[0.0, 1.0, 2.0, 3.0], 2, Corners::Apart, &[0.5, 2.5]),
+            (&[0.0, 1.0], 4, Corners::HalfPixel, &[0.0, 0.25, 0.75, 1.0]),
+            (&[0.0, 1.0, 2.0, 3.0], 2, Corners::HalfPixel, &[0.5, 2.5]),
             (&[0.0, 1.0, 2.0, 3.0], 1, Corners::Aligned, &[0.0]),
             (&[7.0], 3, Corners::Aligned, &[7.0, 7.0, 7.0]),
         ];
@@ -113,7 +113,7 @@ mod tests {
         let device = Device::flex().autodiff();
         let x = || from_vec((0..2 * 3 * 35).map(|v| (v as f32).sin()).collect(), [2, 3, 5, 7], &device).require_grad();
         for (rows, columns) in
-            [(bilinear(5, 9, Corners::Aligned), bilinear(7, 3, Corners::Apart)), (means(5, 2), means(7, 4))]
+            [(bilinear(5, 9, Corners::Aligned), bilinear(7, 3, Corners::HalfPixel)), (means(5, 2), means(7, 4))]
         {
             let run = |f: &dyn Fn(Tensor<4>) -> Tensor<4>| {
                 let x = x();

@@ -2,14 +2,14 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::swin_block::{SwinBlock, grid, rows};
+use super::swin_block::{SwinBlock, to_grid, to_tokens};
 use crate::nn::init::{Init, Scope};
 use crate::nn::layers::{Conv, ConvOptions, Dense, TokenNorm};
 use crate::nn::mode::Mode;
 use crate::nn::module_macros::named_module;
 
-/// Standard deviation of the initial weights.
-pub const START: Init = Init::Normal { mean: 0.0, std: 0.02 };
+/// Initial weights.
+pub const INIT: Init = Init::Normal { mean: 0.0, std: 0.02 };
 
 /// Sizes of a Swin transformer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +36,7 @@ impl SwinSize {
     }
 }
 
-/// The encoder. `norm` and `head` play no part; they are kept because state dicts have them.
+/// The encoder. `norm` and `head`, torchvision's classifier, are not used; they are kept because state dicts have them.
 #[derive(Clone, Debug)]
 pub struct Swin {
     patches: Conv,
@@ -54,15 +54,15 @@ named_module!(Swin {
     head: "head",
 });
 
-/// Stages with a merging of patches between them: `0` to `6`.
+/// The four stages with a merging of patches between them, which torchvision numbers in sequence.
 #[derive(Clone, Debug)]
 struct Features {
     stage0: Vec<SwinBlock>,
-    merge0: Merging,
+    merge0: PatchMerging,
     stage1: Vec<SwinBlock>,
-    merge1: Merging,
+    merge1: PatchMerging,
     stage2: Vec<SwinBlock>,
-    merge2: Merging,
+    merge2: PatchMerging,
     stage3: Vec<SwinBlock>,
 }
 
@@ -83,7 +83,7 @@ impl Swin {
             };
             (0..size.depths[s]).map(block).collect()
         };
-        let merge = |s: usize| Merging::new(&features.at(&(2 * s + 1).to_string()), width << s);
+        let merge = |s: usize| PatchMerging::new(&features.at(&(2 * s + 1).to_string()), width << s);
         Self {
             patches: Conv::with(
                 &scope.at("first_coonv.0"),
@@ -100,7 +100,7 @@ impl Swin {
                 stage3: stage(3),
             },
             norm: TokenNorm::new(&scope.at("norm"), 8 * width),
-            head: Dense::with(&scope.at("head"), 8 * width, 1000, START),
+            head: Dense::with(&scope.at("head"), 8 * width, 1000, INIT),
         }
     }
 
@@ -113,7 +113,7 @@ impl Swin {
         let Features { stage0, merge0, stage1, merge1, stage2, merge2, stage3 } = &self.features;
         let x = self.patches.forward(x).permute([0, 2, 3, 1]);
         let size = x.dims();
-        let mut x = grid(self.patch_norm.forward(rows(x)), size);
+        let mut x = to_grid(self.patch_norm.forward(to_tokens(x)), size);
         let mut outputs = Vec::with_capacity(4);
         let merges = [Some(merge0), Some(merge1), Some(merge2), None];
         for (stage, merge) in [stage0, stage1, stage2, stage3].into_iter().zip(merges) {
@@ -129,15 +129,15 @@ impl Swin {
 
 /// Four neighbours become one token of twice the channels.
 #[derive(Module, Debug)]
-struct Merging {
+struct PatchMerging {
     reduction: Dense,
     norm: TokenNorm,
 }
 
-impl Merging {
+impl PatchMerging {
     fn new(scope: &Scope, channels: usize) -> Self {
         Self {
-            reduction: Dense::without_bias(&scope.at("reduction"), 4 * channels, 2 * channels, START),
+            reduction: Dense::without_bias(&scope.at("reduction"), 4 * channels, 2 * channels, INIT),
             norm: TokenNorm::new(&scope.at("norm"), 4 * channels),
         }
     }
@@ -148,7 +148,7 @@ impl Merging {
         let [b, h, w, c] = x.dims();
         let (half_h, half_w) = (h.div_ceil(2), w.div_ceil(2));
         let x = super::swin_block::pad(x, [2 * half_h, 2 * half_w]);
-        // Rows change faster than columns among the four.
+        // torchvision concatenates the four neighbours column by column.
         let x: Tensor<6> = x.reshape([b, half_h, 2, half_w, 2, c]).permute([0, 1, 3, 4, 2, 5]);
         let x: Tensor<2> = x.reshape([b * half_h * half_w, 4 * c]);
         let x = self.reduction.forward_tokens(self.norm.forward(x));

@@ -2,7 +2,7 @@
 use burn::module::Param;
 use burn::tensor::{Int, Tensor, TensorData, activation};
 
-use super::swin::START;
+use super::swin::INIT;
 use crate::engine::{Device, from_vec};
 use crate::nn::dropout::dropout;
 use crate::nn::init::Scope;
@@ -14,7 +14,7 @@ use crate::nn::module_macros::named_module;
 const WINDOW: usize = 7;
 /// Tokens of a window.
 const TOKENS: usize = WINDOW * WINDOW;
-/// Added to the logits of tokens that were no neighbours before the shift.
+/// Added to the logits of pairs of tokens that were no neighbours before the shift, so that they do not attend.
 const MASKED: f32 = -100.0;
 
 /// x + attention(norm(x)), then x + mlp(norm(x)).
@@ -29,7 +29,7 @@ pub struct SwinBlock {
     mlp3: Dense,
     heads: usize,
     shifted: bool,
-    drop_path: f64,
+    drop_path_rate: f64,
     layer: u64,
 }
 
@@ -41,16 +41,16 @@ named_module!(SwinBlock {
     norm2: "norm2",
     mlp0: "mlp.0",
     mlp3: "mlp.3",
-} keep heads, shifted, drop_path, layer);
+} keep heads, shifted, drop_path_rate, layer);
 
 impl SwinBlock {
-    /// A block whose branches are dropped with probability `drop_path` in training.
-    pub fn new(scope: &Scope, channels: usize, heads: usize, shifted: bool, drop_path: f64) -> Self {
-        let dense = |name, cin, cout| Dense::with(&scope.at(name), cin, cout, START);
+    /// A block whose branches are dropped with probability `drop_path_rate` in training.
+    pub fn new(scope: &Scope, channels: usize, heads: usize, shifted: bool, drop_path_rate: f64) -> Self {
+        let dense = |name, cin, cout| Dense::with(&scope.at(name), cin, cout, INIT);
         let span = 2 * WINDOW - 1;
         Self {
             norm1: TokenNorm::new(&scope.at("norm1"), channels),
-            bias_table: scope.param("attn.relative_position_bias_table", [span * span, heads], START),
+            bias_table: scope.param("attn.relative_position_bias_table", [span * span, heads], INIT),
             qkv: dense("attn.qkv", channels, 3 * channels),
             proj: dense("attn.proj", channels, channels),
             norm2: TokenNorm::new(&scope.at("norm2"), channels),
@@ -58,7 +58,7 @@ impl SwinBlock {
             mlp3: dense("mlp.3", 4 * channels, channels),
             heads,
             shifted,
-            drop_path,
+            drop_path_rate,
             layer: scope.hash(),
         }
     }
@@ -67,19 +67,19 @@ impl SwinBlock {
     /// `[B, H, W, C]` to the same.
     pub fn forward(&self, x: Tensor<4>, mode: Mode) -> Tensor<4> {
         let size = x.dims();
-        let y = self.attention(grid(self.norm1.forward(rows(x.clone())), size));
-        let x = x + self.dropped(y, mode, 0);
-        let y = self.mlp0.forward_tokens(self.norm2.forward(rows(x.clone())));
-        let y = grid(self.mlp3.forward_tokens(activation::gelu(y)), size);
-        x + self.dropped(y, mode, 1)
+        let y = self.attention(to_grid(self.norm1.forward(to_tokens(x.clone())), size));
+        let x = x + self.drop_path(y, mode, 0);
+        let y = self.mlp0.forward_tokens(self.norm2.forward(to_tokens(x.clone())));
+        let y = to_grid(self.mlp3.forward_tokens(activation::gelu(y)), size);
+        x + self.drop_path(y, mode, 1)
     }
 
-    /// Stochastic depth: in training a sample's whole branch is zero, or grows by the inverse of its probability.
-    fn dropped(&self, x: Tensor<4>, mode: Mode, part: u64) -> Tensor<4> {
+    /// Stochastic depth: in training the whole branch of a sample is zero, or divided by the probability of being kept.
+    fn drop_path(&self, x: Tensor<4>, mode: Mode, part: u64) -> Tensor<4> {
         match mode.dropout() {
-            Some(key) if self.drop_path > 0.0 => {
+            Some(key) if self.drop_path_rate > 0.0 => {
                 let ones = Tensor::ones([x.dims()[0], 1, 1, 1], &x.device().without_autodiff());
-                x * dropout(ones, self.drop_path, self.layer.wrapping_add(part), key)
+                x * dropout(ones, self.drop_path_rate, self.layer.wrapping_add(part), key)
             }
             _ => x,
         }
@@ -117,7 +117,7 @@ impl SwinBlock {
         y.narrow(1, 0, h).narrow(2, 0, w)
     }
 
-    /// One number for every head and pair of tokens, by their distance.
+    /// The relative position bias: one number for every head and pair of tokens, by their distance.
     ///
     /// # Shapes
     /// To `[1, heads, 49, 49]`.
@@ -140,16 +140,16 @@ impl SwinBlock {
 ///
 /// # Shapes
 /// `[B, H, W, C]` to `[B·H·W, C]`.
-pub fn rows(x: Tensor<4>) -> Tensor<2> {
+pub fn to_tokens(x: Tensor<4>) -> Tensor<2> {
     let [b, h, w, c] = x.dims();
     x.reshape([b * h * w, c])
 }
 
-/// The opposite of [`rows`], with perhaps another number of channels.
+/// The opposite of [`to_tokens`], with perhaps another number of channels.
 ///
 /// # Shapes
 /// `[B·H·W, C]` to `[B, H, W, C]`.
-pub fn grid(x: Tensor<2>, [b, h, w, _]: [usize; 4]) -> Tensor<4> {
+pub fn to_grid(x: Tensor<2>, [b, h, w, _]: [usize; 4]) -> Tensor<4> {
     let c = x.dims()[1];
     x.reshape([b, h, w, c])
 }
@@ -170,7 +170,7 @@ pub fn pad(x: Tensor<4>, size: [usize; 2]) -> Tensor<4> {
     })
 }
 
-/// The first `shift` along an axis go behind the last.
+/// Cyclic shift along an axis, as `torch.roll` by −`shift`.
 fn roll(x: Tensor<4>, axis: usize, shift: usize) -> Tensor<4> {
     let side = x.dims()[axis];
     if shift == 0 {
@@ -179,7 +179,7 @@ fn roll(x: Tensor<4>, axis: usize, shift: usize) -> Tensor<4> {
     Tensor::cat(vec![x.clone().narrow(axis, shift, side - shift), x.narrow(axis, 0, shift)], axis)
 }
 
-/// Which pairs of tokens of a shifted grid may see each other.
+/// The mask of a shifted grid: 0 for pairs of tokens that are neighbours in the image, [`MASKED`] for others.
 ///
 /// # Shapes
 /// To `[1, windows, 1, 49, 49]`.

@@ -1,4 +1,4 @@
-//! A small U-Net as a condition encoder: down for context, up again for detail.
+//! A small U-Net as an encoder of the condition, for runs without pretrained weights.
 use burn::module::Module;
 use burn::tensor::Tensor;
 
@@ -22,8 +22,8 @@ pub fn channels(width: usize, levels: usize) -> Vec<usize> {
 }
 
 impl UnetEncoder {
-    /// An encoder of pictures of `pictures` channels with `levels` stages, the first at 1/`stride` of their size.
-    pub fn new(scope: &Scope, pictures: usize, width: usize, levels: usize, stride: usize) -> Self {
+    /// An encoder of channels_in of `channels_in` channels with `levels` stages, the first at 1/`stride` of their size.
+    pub fn new(scope: &Scope, channels_in: usize, width: usize, levels: usize, stride: usize) -> Self {
         let c = channels(width, levels);
         let (downs, ups) = (scope.at("downs"), scope.at("ups"));
         let down = |s: usize| {
@@ -40,7 +40,7 @@ impl UnetEncoder {
         Self {
             stem: Conv::with(
                 &scope.at("stem"),
-                ConvOptions { stride, padding: 1, ..ConvOptions::same(pictures, width, stride + 2) },
+                ConvOptions { stride, padding: 1, ..ConvOptions::same(channels_in, width, stride + 2) },
             ),
             downs: (0..levels).map(down).collect(),
             ups: (0..levels - 1).map(up).collect(),

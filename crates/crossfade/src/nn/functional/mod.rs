@@ -7,20 +7,20 @@ pub mod composed;
 
 use burn::tensor::{Tensor, activation};
 
-use crate::engine::{condition, is_fast, ops};
+use crate::engine::{condition, has_kernels, ops};
 
 /// 2-D convolution.
 ///
 /// # Shapes
 /// `x` `[B, cin, H, W]`, `weight` `[cout, cin, k, k]`, `bias` `[cout]`.
 pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<4> {
-    if is_fast(&x) {
+    if has_kernels(&x) {
         return ops::conv2d(x, weight, bias, None, stride, padding);
     }
     composed::conv2d(x, weight, bias, stride, padding)
 }
 
-/// `base` plus [`conv2d`], in one pass over the result.
+/// `base` plus [`conv2d`]. The sum needs no memory of its own, and the backward pass keeps nothing for it.
 ///
 /// # Shapes
 /// As there; `base` has the shape of the result.
@@ -32,7 +32,7 @@ pub fn conv2d_onto(
     stride: usize,
     padding: usize,
 ) -> Tensor<4> {
-    if is_fast(&x) {
+    if has_kernels(&x) {
         return ops::conv2d(x, weight, bias, Some(base), stride, padding);
     }
     base + composed::conv2d(x, weight, bias, stride, padding)
@@ -43,7 +43,7 @@ pub fn conv2d_onto(
 /// # Shapes
 /// `x` `[B, C, H, W]`, `gamma` and `beta` `[C]`.
 pub fn group_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, groups: usize) -> Tensor<4> {
-    if is_fast(&x) {
+    if has_kernels(&x) {
         return ops::norm(x, gamma, beta, groups, None, false);
     }
     composed::group_norm(x, gamma, beta, groups)
@@ -60,7 +60,7 @@ pub fn group_norm_silu(
     groups: usize,
     scale_shift: Option<Tensor<2>>,
 ) -> Tensor<4> {
-    if is_fast(&x) {
+    if has_kernels(&x) {
         return ops::norm(x, gamma, beta, groups, scale_shift, true);
     }
     composed::group_norm_silu(x, gamma, beta, groups, scale_shift)
@@ -71,7 +71,7 @@ pub fn group_norm_silu(
 /// # Shapes
 /// `x` `[B, in]`, `weight` `[out, in]`, `bias` `[out]` to `[B, out]`.
 pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    if is_fast(&x) {
+    if has_kernels(&x) {
         return ops::linear(padded(x), padded(weight), bias);
     }
     composed::linear(x, weight, bias)
@@ -98,12 +98,12 @@ fn padded(x: Tensor<2>) -> Tensor<2> {
 /// # Shapes
 /// `[B, C, H, W]` and `[B, D, H, W]` to `[B, C + D, H, W]`.
 pub fn concat(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
-    if is_fast(&a) { ops::concat(a, b) } else { Tensor::cat(vec![a, b], 1) }
+    if has_kernels(&a) { ops::concat(a, b) } else { Tensor::cat(vec![a, b], 1) }
 }
 
 /// SiLU(x) = x/(1 + e^(−x)).
 pub fn silu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    if is_fast(&x) { ops::silu(x) } else { activation::silu(x) }
+    if has_kernels(&x) { ops::silu(x) } else { activation::silu(x) }
 }
 
 /// Average pooling of 2x2 pixels.
@@ -111,7 +111,7 @@ pub fn silu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 /// # Shapes
 /// `[B, C, H, W]` to `[B, C, H/2, W/2]`.
 pub fn avg_pool2x2(x: Tensor<4>) -> Tensor<4> {
-    if is_fast(&x) { ops::halve(x) } else { composed::avg_pool2x2(x) }
+    if has_kernels(&x) { ops::avg_pool2x2(x) } else { composed::avg_pool2x2(x) }
 }
 
 /// Nearest-neighbour upsampling: every pixel becomes a 2x2 square.
@@ -119,7 +119,7 @@ pub fn avg_pool2x2(x: Tensor<4>) -> Tensor<4> {
 /// # Shapes
 /// `[B, C, H, W]` to `[B, C, 2H, 2W]`.
 pub fn upsample2x(x: Tensor<4>) -> Tensor<4> {
-    if is_fast(&x) { ops::double(x) } else { composed::upsample2x(x) }
+    if has_kernels(&x) { ops::upsample2x(x) } else { composed::upsample2x(x) }
 }
 
 /// (x − mean)/√(var + 1e-5)·g over the channels of every pixel (§4.6, "LayerNorm").
@@ -127,7 +127,7 @@ pub fn upsample2x(x: Tensor<4>) -> Tensor<4> {
 /// # Shapes
 /// `x` `[B, C, H, W]` to the same, `gain` `[1, C, 1, 1]`.
 pub fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
-    if is_fast(&x) { condition::channel_norm(x, gain) } else { composed::channel_norm(x, gain) }
+    if has_kernels(&x) { condition::channel_norm(x, gain) } else { composed::channel_norm(x, gain) }
 }
 
 /// Attention at linear cost; channels are ordered {q, k, v}, head, channel (§4.6).
@@ -135,7 +135,7 @@ pub fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
 /// # Shapes
 /// `qkv` `[B, 3C, H, W]` to `[B, C, H, W]`.
 pub fn linear_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
-    if is_fast(&qkv) { condition::linear_attention(qkv, heads) } else { composed::linear_attention(qkv, heads) }
+    if has_kernels(&qkv) { condition::linear_attention(qkv, heads) } else { composed::linear_attention(qkv, heads) }
 }
 
 /// Self-attention of an image; channels are ordered head, channel, {q, k, v} (§4.2).
@@ -143,5 +143,5 @@ pub fn linear_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
 /// # Shapes
 /// `qkv` `[B, 3C, H, W]` to `[B, C, H, W]`.
 pub fn self_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
-    if is_fast(&qkv) { ops::self_attention(qkv, heads) } else { composed::self_attention(qkv, heads) }
+    if has_kernels(&qkv) { ops::self_attention(qkv, heads) } else { composed::self_attention(qkv, heads) }
 }
