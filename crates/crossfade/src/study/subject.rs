@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::generate::{DIVERGED, Maker, Start, decoded, sample_batch};
 use crate::latent::Latent;
 use crate::nn::Denoiser;
-use crate::task::Draw;
+use crate::task::SampleKey;
 
 /// An unconditional model, ready to sample.
 pub struct Subject {
@@ -131,10 +131,10 @@ impl<'a> Told<'a> {
 
     /// What the network makes of held-out image k, and what was wanted. Crops and holes depend on k alone.
     pub fn pair(&self, k: u64) -> Result<[Image; 2]> {
-        let draw = Draw { seed: 0, counter: k, flip: false };
+        let draw = SampleKey { seed: 0, counter: k, flip: false };
         let (set, index) = (self.held_out, k as usize);
         let task = self.checkpoint.config.task.task();
-        let pair = task.pair(&set.get(index)?, set.label(index)?.as_ref(), &draw)?;
+        let pair = task.example(&set.get(index)?, set.label(index)?.as_ref(), &draw)?;
         let [_, height, width] = pair.target.shape;
         let none = || Error::request("the metric psnr needs a task with a condition; see [task]");
         let part = Part { condition: pair.condition.ok_or_else(none)?, size: [height, width], y: 0, x: 0 };

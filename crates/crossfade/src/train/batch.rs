@@ -22,7 +22,7 @@ pub fn prepare(mut batch: Batch, config: &RunConfig, device: &Device) -> Prepare
     let (seed, shape) = (config.seed, batch.shape);
     let labels = (config.train.augment > 0.0).then(|| {
         let draws: Vec<Draws> = batch.counters.iter().map(|&k| Draws::new(seed, k)).collect();
-        let labels = augment(&mut batch.pixels, shape, &draws, config.train.augment, Margin::Image);
+        let labels = augment(&mut batch.x0, shape, &draws, config.train.augment, Margin::Image);
         from_vec(labels.concat(), [shape[0], LABELS], device)
     });
     let normals = |part: u64, purpose: Purpose| {
@@ -35,7 +35,7 @@ pub fn prepare(mut batch: Batch, config: &RunConfig, device: &Device) -> Prepare
     let eps = normals(0, Purpose::Noise);
     let condition = batch.condition.take().map(|c| from_vec(c.values, c.shape, device));
     let time = |k: u64| Stream::new(seed, k, 0, Purpose::Time);
-    let x0 = Images(from_vec(std::mem::take(&mut batch.pixels), shape, device));
+    let x0 = Images(from_vec(std::mem::take(&mut batch.x0), shape, device));
     let noised = match &config.baseline {
         Some(baseline) => {
             let drawn = |mut stream: Stream| {

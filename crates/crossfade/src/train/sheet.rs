@@ -9,7 +9,7 @@ use crate::generate::{Maker, Start, decoded, sample_batch};
 use crate::latent::Latent;
 use crate::loader::index;
 use crate::nn::{CondUNet, Denoiser, UNet};
-use crate::task::Draw;
+use crate::task::SampleKey;
 
 /// Pictures on a sheet.
 const COUNT: u64 = 16;
@@ -57,8 +57,8 @@ impl Sheet for CondUNet {
         let mut rows = vec![];
         for counter in 0..EXAMPLES {
             let k = index(config.seed, counter, set.len());
-            let draw = Draw { seed: config.seed, counter, flip: false };
-            let pair = config.task.task().pair(&set.get(k)?, set.label(k)?.as_ref(), &draw)?;
+            let draw = SampleKey { seed: config.seed, counter, flip: false };
+            let pair = config.task.task().example(&set.get(k)?, set.label(k)?.as_ref(), &draw)?;
             let [_, height, width] = pair.target.shape;
             let Some(condition) = pair.condition else { continue };
             let told = shown(&condition, width, height);
