@@ -24,7 +24,7 @@ pub struct Oracle {
 /// Nodes for each drawn part; its distribution is smooth on the scale on which x_t depends on it. The joint rule has this
 /// number to the power of the parts. Clamped draws need fewer: their range is short.
 fn drawn_nodes(process: &Process) -> usize {
-    if process.drawn_parts() > 2 && process.draw == Draw::Clamped { 5 } else { 10 }
+    if process.drawn_parts() > 2 && process.draw == Draw::Clamped { 4 } else { 10 }
 }
 
 /// E over one coordinate's posterior of 1, phi and eps, times the likelihood over e^top: far from all modes likelihoods are
