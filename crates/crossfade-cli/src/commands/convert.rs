@@ -86,8 +86,8 @@ fn target(args: &ConvertArgs, source: &Source) -> Result<(Shapes, BTreeMap<Strin
         return Err(Error::request(problem).into());
     }
     let expected = match &config.condition {
-        Some(network) => network.state_shapes(config.phi_parts()),
-        None => config.network.parameter_shapes(config.phi_parts()),
+        Some(network) => network.state_shapes(config.ends()),
+        None => config.network.parameter_shapes(config.ends()),
     };
     Ok((expected, metadata(&config, step)?))
 }
