@@ -10,7 +10,7 @@ pub enum Error {
     Io {
         /// The file concerned.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A file is not what it should be: damaged, foreign, too large or hostile.

@@ -26,6 +26,7 @@ pub mod loader;
 pub mod loss;
 pub mod metrics;
 pub mod nn;
+pub(crate) mod pickle;
 pub mod plot;
 pub mod rng;
 pub mod sample;

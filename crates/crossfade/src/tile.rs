@@ -111,9 +111,9 @@ impl Plan {
 
 /// Finished rows of the output.
 pub struct Rows<'a> {
-    /// The first of them.
+    /// The index of the first row.
     pub y: usize,
-    /// How many.
+    /// The number of rows.
     pub rows: usize,
     /// Values a row.
     pub width: usize,

@@ -90,7 +90,7 @@ fn an_empty_file_is_the_default() {
 fn all_problems_are_reported_with_their_lines() {
     let text = r#"seed = -1
 [process]
-attenuation = "cubic"
+attenuation = "spline"
 [network]
 widht = 32
 mult = [1, "two"]
@@ -115,7 +115,7 @@ grid = { kind = "power", rho = "x", sigma = 1 }
         problems(RunConfig::parse(text, "run.toml")),
         &[
             &["run.toml:1: seed: ", "-1", "whole number"],
-            &["run.toml:3: process.attenuation: unknown value `cubic`", "quadratic"],
+            &["run.toml:3: process.attenuation: unknown value `spline`", "quadratic"],
             &["run.toml:5: network.widht: unknown key; did you mean `width`?"],
             &["run.toml:6: network.mult: ", "\"two\"", "whole number"],
             &["run.toml:9: data.path: integer `3` found"],

@@ -9,8 +9,8 @@ use std::io::{Cursor, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use crossfade::data::{DataConfig, Dataset, Filter, Fit, Image, PassOrder, Split, check, loader, png_text, resize};
-use crossfade::loader::{Batch, Loader, LoaderConfig};
+use crossfade::data::{DataConfig, Dataset, Filter, Fit, Image, PassOrder, Split, check, png_text, resize};
+use crossfade::loader::{self, Batch, Loader, LoaderConfig};
 use crossfade::{Error, Result};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -557,7 +557,7 @@ fn samples(batch: usize, threads: usize, first: u64, count: usize) -> Vec<(u64, 
     let mut loader = Loader::start(drawn(50), config(batch, threads), first).unwrap();
     let mut out = Vec::new();
     while out.len() < count {
-        let Batch { counters, indices, shape, pixels, .. } = loader.next_batch().unwrap();
+        let Batch { counters, indices, shape, x0: pixels, .. } = loader.next_batch().unwrap();
         assert_eq!(shape, [batch, 3, 8, 8]);
         let images = pixels.chunks(3 * 8 * 8).map(<[f32]>::to_vec);
         out.extend(counters.into_iter().zip(indices).zip(images).map(|((c, i), p)| (c, i, p)));

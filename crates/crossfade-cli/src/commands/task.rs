@@ -9,7 +9,7 @@ use clap::Args;
 use crossfade::Error;
 use crossfade::apply::{Application, Applied, Blending, Options};
 use crossfade::config::SampleConfig;
-use crossfade::data::{IMAGE_ENDINGS, Picture, Plane};
+use crossfade::data::{IMAGE_ENDINGS, Image16, LabelMap};
 use crossfade::generate::Maker;
 use crossfade::nn::named::fnv1a;
 use crossfade::rng::{Purpose, Stream};
@@ -129,7 +129,7 @@ impl TaskArgs {
 
 impl Holes<'_> {
     /// The mask of an image, or none if the task has no masks.
-    fn mask(&self, name: &str, picture: &Picture, seed: u64) -> Result<Option<Mask>> {
+    fn mask(&self, name: &str, picture: &Image16, seed: u64) -> Result<Option<Mask>> {
         let (width, height) = (picture.width, picture.height);
         Ok(match self {
             Self::None => None,
@@ -138,7 +138,7 @@ impl Holes<'_> {
                 let mut stream = Stream::new(seed, fnv1a(name), 0, Purpose::Mask);
                 Some(random(&mut stream, width, height))
             }
-            Self::Files(path) => Some(Mask::from_plane(&Plane::read(&mask_file(path, name)?)?)),
+            Self::Files(path) => Some(Mask::from_label(&LabelMap::read(&mask_file(path, name)?)?)),
         })
     }
 
@@ -189,7 +189,7 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
     let mut made: Vec<(PathBuf, Applied)> = Vec::new();
     for (k, ImageJob { name, from, to }) in jobs.iter().enumerate() {
         create_parent(to)?;
-        let picture = Picture::read(from)?;
+        let picture = Image16::read(from)?;
         let mask = holes.mask(name, &picture, common.seed).with_context(|| format!("the mask of {name}"))?;
         if let (Some(paths), Some(mask)) = (&masked, &mask) {
             write_masked(&paths[k], &picture, mask)?;
@@ -219,7 +219,7 @@ fn report(made: &[(PathBuf, Applied)], kind: &str, maker: &Maker, seconds: f64, 
 }
 
 /// Writes the image with its hole in black.
-fn write_masked(path: &Path, picture: &Picture, mask: &Mask) -> Result<()> {
+fn write_masked(path: &Path, picture: &Image16, mask: &Mask) -> Result<()> {
     create_parent(path)?;
     let mut image = picture.to_image();
     for (pixel, known) in image.pixels.chunks_exact_mut(image.channels).zip(&mask.known) {

@@ -1,14 +1,14 @@
 //! From a network's rows to a picture's: known pixels, grey, thresholds, alpha.
 use super::Application;
 use crate::data::Image;
-use crate::data::picture::{Format, Picture, RowWriter};
+use crate::data::image16::{Format, Image16, RowWriter};
 use crate::task::TaskConfig;
 use crate::task::masks::Mask;
 use crate::tile::Rows;
 
 /// How finished rows become pixels.
 pub(super) struct Finish<'a> {
-    input: &'a Picture,
+    input: &'a Image16,
     mask: Option<&'a Mask>,
     alpha: Option<Image>,
     threshold: Option<f64>,
@@ -19,7 +19,7 @@ pub(super) struct Finish<'a> {
 }
 
 impl<'a> Finish<'a> {
-    pub fn new(application: &Application<'a>, input: &'a Picture, mask: Option<&'a Mask>, scale: usize) -> Self {
+    pub fn new(application: &Application<'a>, input: &'a Image16, mask: Option<&'a Mask>, scale: usize) -> Self {
         let made = application.model.channels();
         // A picture comes back as it came: its bits, its alpha, grey if it was grey. A map is grey and has neither.
         let picture = made == 3 && !matches!(application.task, TaskConfig::Sketch(_));

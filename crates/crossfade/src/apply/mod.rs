@@ -7,7 +7,7 @@ mod noise;
 pub use noise::field;
 
 use crate::data::Planes;
-use crate::data::picture::{Format, Picture, write_rows};
+use crate::data::image16::{Format, Image16, write_rows};
 use crate::data::{Filter, Image, PassOrder, resize};
 use crate::error::{Error, Result};
 use crate::task::masks::Mask;
@@ -105,7 +105,7 @@ impl Application<'_> {
     /// (windows done, all).
     pub fn run(
         &self,
-        input: &Picture,
+        input: &Image16,
         mask: Option<&Mask>,
         picture: u64,
         out: &Path,
@@ -129,7 +129,7 @@ impl Application<'_> {
     /// In windows of the picture at its own size.
     fn windows(
         &self,
-        input: &Picture,
+        input: &Image16,
         mask: Option<&Mask>,
         picture: u64,
         out: &Path,
@@ -155,7 +155,7 @@ impl Application<'_> {
     }
 
     /// Windows over the picture, continued by reflection to sides that the network can take.
-    fn plan(&self, input: &Picture) -> Result<Plan> {
+    fn plan(&self, input: &Image16) -> Result<Plan> {
         let (task, scale) = (self.task.task(), self.task.task().scale());
         // In pixels of the input: outputs are `scale` times as large.
         let unit = self.model.unit().div_ceil(scale).max(1);
@@ -180,7 +180,7 @@ impl Application<'_> {
         })
     }
 
-    fn outputs(&self, input: &Picture, mask: Option<&Mask>, picture: u64, windows: &[Window]) -> Result<Vec<Vec<f32>>> {
+    fn outputs(&self, input: &Image16, mask: Option<&Mask>, picture: u64, windows: &[Window]) -> Result<Vec<Vec<f32>>> {
         // A window without a hole is its own result.
         let known = |w: &Window| mask.is_some_and(|mask| mask.cut(w.y, w.x, w.height, w.width).hole() == 0.0);
         let unknown = windows.iter().filter(|w| !known(w));
@@ -211,7 +211,7 @@ impl Application<'_> {
         Ok(outputs.into_iter().map(|planes| planes.values).collect())
     }
 
-    fn part(&self, input: &Picture, mask: Option<&Mask>, w: &Window) -> Result<Part> {
+    fn part(&self, input: &Image16, mask: Option<&Mask>, w: &Window) -> Result<Part> {
         let (task, scale) = (self.task.task(), self.task.task().scale());
         let seen = input.cut(w.y, w.x, w.height, w.width);
         let condition = match (self.task, mask) {
@@ -225,7 +225,7 @@ impl Application<'_> {
     /// The whole picture, resized to the size of training; the map is resized back.
     fn whole(
         &self,
-        input: &Picture,
+        input: &Image16,
         [height, width]: [usize; 2],
         picture: u64,
         out: &Path,

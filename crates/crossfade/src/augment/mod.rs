@@ -1,6 +1,6 @@
 //! The augmentation pipe (§2.6) on host images: flips, then one geometric warp of each image.
 //!
-//! What happened to an image is told to the network by nine labels, so that augmented images do not leak into the
+//! Nine labels tell the network what happened to an image, so that augmented images do not leak into the
 //! samples. Every random number of an image is drawn up front into [`Draws`], a pure function of the sample counter.
 mod warp;
 

@@ -91,7 +91,7 @@ fn images(config: &RunConfig, batch: usize) -> Batch {
     let shape = [batch, c, side, side];
     let mut pixels = vec![0.0; shape.iter().product()];
     Stream::new(0, 0, 0, Purpose::Procedural).fill_normal(&mut pixels);
-    Batch { counters: (0..batch as u64).collect(), indices: vec![0; batch], shape, pixels, condition: None }
+    Batch { counters: (0..batch as u64).collect(), indices: vec![0; batch], shape, x0: pixels, condition: None }
 }
 
 /// A network without anything that only training needs.

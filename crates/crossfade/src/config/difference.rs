@@ -30,10 +30,10 @@ pub(super) fn must_equal<T: Serialize>(run: &T, wanted: &T) -> Result<()> {
     if found.is_empty() {
         return Ok(());
     }
-    let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".into());
+    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".into());
     let advice = "a resumed run must be the same run; restore these options or start in another directory";
     let changed = found.iter().map(|Difference { key, values: [run, wanted] }| {
-        format!("{key}: the run has {}, the configuration {}", said(run), said(wanted))
+        format!("{key}: the run has {}, the configuration {}", text(run), text(wanted))
     });
     Err(Error::Config([advice.to_string()].into_iter().chain(changed).collect()))
 }

@@ -102,7 +102,7 @@ impl Net<'_> {
         });
         match (found.next(), found.next()) {
             (Some(r), None) => Ok(r),
-            _ => Err(Error::request("the resolution cannot be told: there is no single enc.{R}x{R}_conv.weight")),
+            _ => Err(Error::request("the resolution cannot be inferred: there is no single enc.{R}x{R}_conv.weight")),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// Images read between two reports of progress.
 const CHUNK: usize = 64;
-/// Lines a list takes in the text for people.
+/// Most lines of a list in the text report.
 const SHOWN: usize = 12;
 
 /// The findings of [`check`].
@@ -35,7 +35,7 @@ pub struct CheckReport {
 pub struct Unreadable {
     /// Its file, or its place in one.
     pub name: String,
-    /// Why.
+    /// Why it could not be read.
     pub reason: String,
 }
 

@@ -2,7 +2,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Dataset, Image, Split, pickle};
+use super::cifar_pickle::cifar_images;
+use super::{Dataset, Image, Split};
 use crate::error::{Error, Result};
 use crate::files::read_limited;
 
@@ -17,10 +18,10 @@ const MAX_FILE: u64 = 512 << 20;
 /// The batches of one split, held in memory.
 pub struct Cifar10 {
     directory: PathBuf,
-    batches: Vec<Batch>,
+    batches: Vec<BatchFile>,
 }
 
-struct Batch {
+struct BatchFile {
     name: String,
     /// Planar images, one after the other.
     planes: Vec<u8>,
@@ -34,7 +35,7 @@ impl Cifar10 {
         for directory in std::iter::once(path.to_path_buf()).chain(below.into_iter().filter(|p| p.is_dir())) {
             let names = batch_names(&directory, split)?;
             if !names.is_empty() {
-                let batches = names.into_iter().map(|name| Batch::read(&directory, name)).collect::<Result<_>>()?;
+                let batches = names.into_iter().map(|name| BatchFile::read(&directory, name)).collect::<Result<_>>()?;
                 return Ok(Self { directory, batches });
             }
         }
@@ -46,7 +47,7 @@ impl Cifar10 {
     }
 
     /// The batch of image `index`, and the image's place in it.
-    fn locate(&self, mut index: usize) -> (&Batch, usize) {
+    fn locate(&self, mut index: usize) -> (&BatchFile, usize) {
         for batch in &self.batches {
             if index < batch.len() {
                 return (batch, index);
@@ -73,11 +74,11 @@ fn batch_names(directory: &Path, split: Split) -> Result<Vec<String>> {
     Ok(if binary.is_empty() { other.into_iter().filter(|name| wanted(name, "")).collect() } else { binary })
 }
 
-impl Batch {
+impl BatchFile {
     fn read(directory: &Path, name: String) -> Result<Self> {
         let path = directory.join(&name);
         let bytes = read_limited(&path, MAX_FILE)?;
-        let planes = if name.ends_with(".bin") { from_records(&bytes) } else { pickle::cifar_images(&bytes) };
+        let planes = if name.ends_with(".bin") { from_records(&bytes) } else { cifar_images(&bytes) };
         Ok(Self { planes: planes.map_err(|message| Error::file(&path, message))?, name })
     }
 
@@ -102,7 +103,7 @@ fn from_records(bytes: &[u8]) -> std::result::Result<Vec<u8>, String> {
 
 impl Dataset for Cifar10 {
     fn len(&self) -> usize {
-        self.batches.iter().map(Batch::len).sum()
+        self.batches.iter().map(BatchFile::len).sum()
     }
 
     fn get(&self, index: usize) -> Result<Image> {

@@ -19,6 +19,19 @@ const MAX_DECODER_BYTES: u64 = 512 << 20;
 /// Most bytes of text that one chunk of a PNG may hold.
 const MAX_TEXT: usize = 1 << 20;
 
+/// A rectangle of an image, in pixels from the top left corner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rect {
+    /// First column.
+    pub left: usize,
+    /// First row.
+    pub top: usize,
+    /// Columns.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+}
+
 /// An image of 8 bits a channel, rows from the top, channels interleaved (HWC).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
@@ -90,11 +103,17 @@ impl Image {
         if self.width == self.height {
             return Cow::Borrowed(self);
         }
-        Cow::Owned(self.cut((self.width - side) / 2, (self.height - side) / 2, side, side))
+        Cow::Owned(self.cut(Rect {
+            left: (self.width - side) / 2,
+            top: (self.height - side) / 2,
+            width: side,
+            height: side,
+        }))
     }
 
-    /// The part of `width` x `height` pixels whose corner is (`left`, `top`); pixels outside the image are mirrored.
-    pub fn cut(&self, left: usize, top: usize, width: usize, height: usize) -> Self {
+    /// A part of the image; pixels outside the image are mirrored.
+    pub fn cut(&self, part: Rect) -> Self {
+        let Rect { left, top, width, height } = part;
         let channels = self.channels;
         let mut pixels = Vec::with_capacity(width * height * channels);
         for y in top..top + height {

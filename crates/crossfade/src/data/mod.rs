@@ -12,15 +12,15 @@ use crate::error::{Error, Result};
 
 pub mod check;
 pub mod cifar10;
+mod cifar_pickle;
 pub mod folder;
 pub mod idx;
 pub mod image;
+pub mod image16;
+pub mod label_map;
 pub mod mat;
 pub mod matlab_resize;
 pub mod paired;
-mod pickle;
-pub mod picture;
-pub mod plane;
 pub(crate) mod planes;
 pub mod procedural;
 pub mod resize;
@@ -28,10 +28,10 @@ pub mod sheet;
 pub mod zip;
 
 pub use check::{CheckReport, check};
-pub use image::{IMAGE_ENDINGS, Image, png_text};
+pub use image::{IMAGE_ENDINGS, Image, Rect, png_text};
+pub use image16::Image16;
+pub use label_map::LabelMap;
 use paired::Paired;
-pub use picture::Picture;
-pub use plane::Plane;
 pub use planes::Planes;
 pub use resize::{Filter, PassOrder, resize};
 pub use sheet::contact_sheet;
@@ -47,11 +47,11 @@ pub trait Dataset: Send + Sync {
     /// What image `index` is called: its file, or its place in one.
     fn name(&self, index: usize) -> String;
 
-    /// The set in one line for people.
+    /// One line that describes the set, for reports.
     fn describe(&self) -> String;
 
     /// The map that belongs to image `index` (a mask, edges, depth, a sketch); none if the set has images only.
-    fn label(&self, _index: usize) -> Result<Option<Plane>> {
+    fn label(&self, _index: usize) -> Result<Option<LabelMap>> {
         Ok(None)
     }
 

@@ -1,5 +1,5 @@
 //! Images as the network sees them: planes of numbers in [−1, 1].
-use super::{Image, Plane};
+use super::{Image, LabelMap};
 
 /// Channels, rows, columns in [−1, 1].
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ impl Planes {
     }
 
     /// 2·v/most − 1 of every value.
-    pub fn from_plane(plane: &Plane, most: f32) -> Self {
+    pub fn from_label(plane: &LabelMap, most: f32) -> Self {
         let values = plane.values.iter().map(|&v| 2.0 * f32::from(v) / most - 1.0).collect();
         Self::new([1, plane.height, plane.width], values)
     }

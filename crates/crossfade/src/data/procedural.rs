@@ -3,7 +3,7 @@ use super::{Dataset, Image};
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, Stream};
 
-/// The length of the set unless told otherwise: that of CIFAR-10.
+/// The default length of the set: that of CIFAR-10.
 pub(super) fn default_len() -> usize {
     50_000
 }

@@ -24,7 +24,7 @@ pub struct Oracle {
 /// Nodes for each drawn part; its distribution is smooth on the scale on which x_t depends on it. The joint rule has this
 /// number to the power of the parts. Clamped draws need fewer: their range is short.
 fn drawn_nodes(process: &Adm) -> usize {
-    if process.drawn_parts() > 2 && process.draw == Draw::Clamped { 5 } else { 10 }
+    if process.drawn_parts() > 2 && process.draw == Draw::Clamped { 4 } else { 10 }
 }
 
 /// E over one coordinate's posterior of 1, phi and eps, times the likelihood over e^top: far from all modes likelihoods are
@@ -34,6 +34,12 @@ struct Sums {
     likelihood: f64,
     phi: Vec<f64>,
     eps: f64,
+}
+
+/// The Gaussian posterior of one coordinate of x_0.
+struct Posterior {
+    mean: f64,
+    std: f64,
 }
 
 /// One node of the drawn parts at one time.
@@ -90,18 +96,19 @@ impl Oracle {
                 let phi = drawn.phi.iter().enumerate().map(|(k, phi)| if k == last { phi - centre } else { *phi });
                 sums.add(log_mass, phi, (x - mean) / sigma);
             } else {
-                self.add_by_nodes(&mut sums, drawn, x, mu, t, (centre, width));
+                let posterior = Posterior { mean: centre, std: width };
+                self.add_by_nodes(&mut sums, drawn, x, mu, t, posterior);
             }
         }
         sums
     }
 
-    /// The same where x_t is not affine in x_0: a sum over nodes of x_0 around (centre, width).
-    fn add_by_nodes(&self, sums: &mut Sums, drawn: &Drawn, x: f64, mu: f64, t: f64, (centre, width): (f64, f64)) {
+    /// The same where x_t is not affine in x_0: a sum over nodes of x_0, placed by the posterior of the affine part.
+    fn add_by_nodes(&self, sums: &mut Sums, drawn: &Drawn, x: f64, mu: f64, t: f64, posterior: Posterior) {
         let (sigma, std) = (self.process.noise.sigma(t), self.mixture.std);
-        let log_scale = drawn.log_weight + (width / (std * sigma)).ln();
+        let log_scale = drawn.log_weight + (posterior.std / (std * sigma)).ln();
         for node in &self.inner {
-            let x0 = centre + width * node.value;
+            let x0 = posterior.mean + posterior.std * node.value;
             let phi = self.process.attenuation.solve(&x0, drawn.values);
             let mean = self.process.attenuation.mean(&x0, &phi, &t.into());
             // prior(x_0) · p(x | x_0) · dx_0; the common 1/√2π factors cancel.

@@ -59,7 +59,7 @@ impl Batches {
             Self::Pixels(loader) => loader.next_batch(),
             Self::Encoded(loader, latent, seed) => {
                 let batch = loader.next_batch()?;
-                let images = from_vec(batch.pixels, batch.shape, &latent.device);
+                let images = from_vec(batch.x0, batch.shape, &latent.device);
                 let z = latent.encode(images, *seed, &batch.counters);
                 let condition = batch.condition;
                 Ok(Batch { condition, ..with_latents(z, batch.counters, batch.indices) })
@@ -70,7 +70,7 @@ impl Batches {
 }
 
 fn with_latents(z: Tensor<4>, counters: Vec<u64>, indices: Vec<usize>) -> Batch {
-    Batch { counters, indices, shape: z.dims(), pixels: to_host(z), condition: None }
+    Batch { counters, indices, shape: z.dims(), x0: to_host(z), condition: None }
 }
 
 impl Cached {

@@ -2,7 +2,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::data::{Dataset, Image, Plane};
+use crate::data::{Dataset, Image, LabelMap};
 use crate::error::Result;
 
 /// Most bytes of decoded images kept in memory.
@@ -11,7 +11,7 @@ const LIMIT: usize = 512 << 20;
 /// An image with its map, if the set has maps.
 pub(super) struct Decoded {
     pub image: Image,
-    pub label: Option<Plane>,
+    pub label: Option<LabelMap>,
 }
 
 pub(super) struct Cache {

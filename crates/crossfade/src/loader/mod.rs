@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, Stream};
-use crate::task::{Draw, TaskConfig};
+use crate::task::{SampleKey, TaskConfig};
 use cache::Cache;
 
 /// Finished batches each thread may be ahead.
@@ -22,7 +22,7 @@ const AHEAD: usize = 2;
 pub struct LoaderConfig {
     /// Samples a batch.
     pub batch: usize,
-    /// Of the order and the flips.
+    /// Seed of the order and of the flips.
     pub seed: u64,
     /// Whether each sample is mirrored left to right with probability 1/2.
     pub flip: bool,
@@ -39,20 +39,21 @@ pub struct Batch {
     pub counters: Vec<u64>,
     /// Which image of the set each sample is.
     pub indices: Vec<usize>,
-    /// (batch, channels, height, width).
+    /// (batch, channels, height, width) of `x0`.
     pub shape: [usize; 4],
-    /// NCHW in [-1, 1]: x / 127.5 - 1.
-    pub pixels: Vec<f32>,
-    /// What the network is told, for tasks that have a condition.
-    pub condition: Option<Block>,
+    /// What the network learns to make, NCHW: images and maps in [−1, 1] as the loader gives them, or the latents that an
+    /// encoder made of them, which have no such limits.
+    pub x0: Vec<f32>,
+    /// The network's second input, for tasks that have a condition.
+    pub condition: Option<Stacked>,
 }
 
-/// Values of a batch beside its pixels.
+/// Arrays of one shape, one for each sample of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Block {
+pub struct Stacked {
     /// (batch, channels, height, width).
     pub shape: [usize; 4],
-    /// NCHW in [-1, 1].
+    /// NCHW in [−1, 1].
     pub values: Vec<f32>,
 }
 
@@ -185,23 +186,23 @@ impl Worker {
         let (mut target, mut condition) = (Gathered::default(), Gathered::default());
         for (&counter, &index) in counters.iter().zip(&indices) {
             let flip = self.config.flip && flipped(self.config.seed, counter);
-            let draw = Draw { seed: self.config.seed, counter, flip };
-            let made = self.images.with(index, |found| {
-                let pair = self.task.task().pair(&found.image, found.label.as_ref(), &draw)?;
-                target.values.extend(&pair.target.values);
-                let told = pair.condition.map(|planes| {
+            let key = SampleKey { seed: self.config.seed, counter, flip };
+            let shapes = self.images.with(index, |found| {
+                let example = self.task.task().example(&found.image, found.label.as_ref(), &key)?;
+                target.values.extend(&example.target.values);
+                let condition_shape = example.condition.map(|planes| {
                     condition.values.extend(&planes.values);
                     planes.shape
                 });
-                Ok((Some(pair.target.shape), told))
+                Ok((Some(example.target.shape), condition_shape))
             })?;
             let name = || self.images.dataset.name(index);
-            let (made, told) = made.map_err(|e: Error| Error::file(name(), e.to_string()))?;
-            target.check(made, name)?;
-            condition.check(told, name)?;
+            let (target_shape, condition_shape) = shapes.map_err(|e: Error| Error::file(name(), e.to_string()))?;
+            target.check(target_shape, name)?;
+            condition.check(condition_shape, name)?;
         }
-        let Block { shape, values: pixels } = target.block(counters.len()).unwrap_or_default();
-        Ok(Batch { shape, indices, pixels, condition: condition.block(counters.len()), counters })
+        let Stacked { shape, values: x0 } = target.stacked(counters.len()).unwrap_or_default();
+        Ok(Batch { shape, indices, x0, condition: condition.stacked(counters.len()), counters })
     }
 }
 
@@ -221,8 +222,8 @@ impl Gathered {
         Ok(())
     }
 
-    fn block(self, samples: usize) -> Option<Block> {
+    fn stacked(self, samples: usize) -> Option<Stacked> {
         let [channels, height, width] = self.shape?;
-        Some(Block { shape: [samples, channels, height, width], values: self.values })
+        Some(Stacked { shape: [samples, channels, height, width], values: self.values })
     }
 }

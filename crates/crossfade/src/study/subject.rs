@@ -4,7 +4,7 @@ use crate::data::{Dataset, Image};
 use crate::engine::to_host;
 use crate::error::{Error, Result};
 use crate::generate::{Pipeline, StartNoise};
-use crate::task::{Draw, TaskConfig};
+use crate::task::{SampleKey, TaskConfig};
 
 /// Images of one batch.
 pub struct Batch {
@@ -74,9 +74,9 @@ pub fn held_out_pair(
     held_out: &dyn Dataset,
     k: u64,
 ) -> Result<[Image; 2]> {
-    let draw = Draw { seed: 0, counter: k, flip: false };
+    let draw = SampleKey { seed: 0, counter: k, flip: false };
     let (index, model) = (k as usize, pipeline.task_model(task.name(), seed)?);
-    let pair = task.task().pair(&held_out.get(index)?, held_out.label(index)?.as_ref(), &draw)?;
+    let pair = task.task().example(&held_out.get(index)?, held_out.label(index)?.as_ref(), &draw)?;
     let [_, height, width] = pair.target.shape;
     let none = || Error::request("the metric psnr needs a task with a condition; see [task]");
     let part = Part { condition: pair.condition.ok_or_else(none)?, size: [height, width], y: 0, x: 0 };

@@ -1,14 +1,6 @@
 //! Where a training sample is cut out of its image.
+use crate::data::Rect;
 use crate::rng::Stream;
-
-/// A rectangle of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rect {
-    pub left: usize,
-    pub top: usize,
-    pub width: usize,
-    pub height: usize,
-}
 
 /// A place for `height` x `width` pixels, uniform over all; an image that is too small is to be mirrored beyond its ends.
 pub fn uniform(stream: &mut Stream, size: [usize; 2], height: usize, width: usize) -> Rect {

@@ -1,15 +1,16 @@
 //! Depth (§6.7): 16-bit maps in millimetres, up to 10 metres.
-use super::crop::{Rect, uniform};
-use super::{Draw, Pair, Task, needed, side_problems};
-use crate::data::{Filter, Image, PassOrder, Plane, Planes, resize};
+use super::crop::uniform;
+use super::{Example, SampleKey, Task, needed, side_problems};
+use crate::data::{Filter, Image, LabelMap, PassOrder, Planes, Rect, resize};
 use crate::error::Result;
 use crate::rng::Purpose;
+use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
 /// The part of a 640x480 Kinect image without the white frame.
 const FRAME: Rect = Rect { left: 41, top: 45, width: 560, height: 426 };
 
-/// How far away things are.
+/// Depth estimation: the distance of each pixel from the camera.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Depth {
@@ -40,7 +41,7 @@ impl Task for Depth {
     fn needs_labels(&self) -> bool {
         true
     }
-    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
+    fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
         let label = needed(label, image, "depth map")?;
         let kinect = (image.width, image.height) == (640, 480);
         let frame = Rect { left: 0, top: 0, width: image.width, height: image.height };
@@ -49,15 +50,15 @@ impl Task for Depth {
         let place = if self.resize {
             frame
         } else {
-            let inner = uniform(&mut draw.stream(Purpose::Crop), [frame.height, frame.width], height, width);
+            let inner = uniform(&mut key.stream(Purpose::Crop), [frame.height, frame.width], height, width);
             Rect { left: frame.left + inner.left, top: frame.top + inner.top, ..inner }
         };
-        let image = image.with_channels(3).cut(place.left, place.top, place.width, place.height);
+        let image = image.with_channels(3).cut(place);
         let image = resize(&image, width, height, Filter::Bilinear, PassOrder::HorizontalFirst);
-        let label = label.cut(place.left, place.top, place.width, place.height).nearest(width, height);
-        let mut target = Planes::from_plane(&label, self.most as f32);
+        let label = label.cut(place).nearest(width, height);
+        let mut target = Planes::from_label(&label, self.most as f32);
         target.values.iter_mut().for_each(|v| *v = v.min(1.0));
-        Ok(Pair { target: target.flipped(draw.flip), condition: Some(Planes::from_image(&image).flipped(draw.flip)) })
+        Ok(Example { target: target.flipped(key.flip), condition: Some(Planes::from_image(&image).flipped(key.flip)) })
     }
     fn validate(&self) -> Vec<Problem> {
         let mut problems = self.size.map(|side| side_problems("size", side, 1)).concat();

@@ -1,9 +1,10 @@
 //! Edges (§6.6): the mean of several annotators, where agreement counts as an edge.
 use super::crop::{resized, uniform};
-use super::{Draw, Pair, Task, needed, side_problems};
-use crate::data::{Filter, Image, PassOrder, Plane, Planes, resize};
+use super::{Example, SampleKey, Task, needed, side_problems};
+use crate::data::{Filter, Image, LabelMap, PassOrder, Planes, resize};
 use crate::error::Result;
 use crate::rng::Purpose;
+use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
 /// How a training sample is cut out of its image.
@@ -36,10 +37,10 @@ impl Default for Edges {
 }
 
 impl Edges {
-    fn agreed(&self, label: Plane) -> Plane {
+    fn agreed(&self, label: LabelMap) -> LabelMap {
         let least = self.threshold * f64::from(u16::MAX);
         let values = label.values.iter().map(|&v| if f64::from(v) >= least { u16::MAX } else { v });
-        Plane::new(label.width, label.height, values.collect())
+        LabelMap::new(label.width, label.height, values.collect())
     }
 }
 
@@ -56,18 +57,18 @@ impl Task for Edges {
     fn needs_labels(&self) -> bool {
         true
     }
-    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
+    fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
         let label = needed(label, image, "edge map")?;
-        let (mut stream, whole) = (draw.stream(Purpose::Crop), [image.height, image.width]);
+        let (mut stream, whole) = (key.stream(Purpose::Crop), [image.height, image.width]);
         let place = match self.crop {
             Cropping::Resized => resized(&mut stream, whole),
             Cropping::Plain => uniform(&mut stream, whole, self.size, self.size),
         };
-        let image = image.with_channels(3).cut(place.left, place.top, place.width, place.height);
+        let image = image.with_channels(3).cut(place);
         let image = resize(&image, self.size, self.size, Filter::Bilinear, PassOrder::HorizontalFirst);
-        let label = label.cut(place.left, place.top, place.width, place.height).nearest(self.size, self.size);
-        let target = Planes::from_plane(&self.agreed(label), f32::from(u16::MAX)).flipped(draw.flip);
-        Ok(Pair { target, condition: Some(Planes::from_image(&image).flipped(draw.flip)) })
+        let label = label.cut(place).nearest(self.size, self.size);
+        let target = Planes::from_label(&self.agreed(label), f32::from(u16::MAX)).flipped(key.flip);
+        Ok(Example { target, condition: Some(Planes::from_image(&image).flipped(key.flip)) })
     }
     fn validate(&self) -> Vec<Problem> {
         let mut problems = side_problems("size", self.size, 1);

@@ -1,7 +1,8 @@
-//! Images out of nothing: the set's own images, no condition.
-use super::{Draw, Pair, Task};
-use crate::data::{Image, Plane, Planes};
+//! Unconditional generation: x_0 is an image of the set, and there is no condition.
+use super::{Example, SampleKey, Task};
+use crate::data::{Image, LabelMap, Planes};
 use crate::error::Result;
+use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
 /// Unconditional generation.
@@ -19,8 +20,8 @@ impl Task for Generate {
     fn condition_channels(&self) -> usize {
         0
     }
-    fn pair(&self, image: &Image, _label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
-        Ok(Pair { target: Planes::from_image(image).flipped(draw.flip), condition: None })
+    fn example(&self, image: &Image, _label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
+        Ok(Example { target: Planes::from_image(image).flipped(key.flip), condition: None })
     }
     fn validate(&self) -> Vec<Problem> {
         vec![]

@@ -1,12 +1,13 @@
 //! Inpainting (§6.3): the middle square of an image, with a hole where the condition says nothing.
 use super::masks::{Mask, random};
-use super::{Draw, Pair, Task, side_problems};
-use crate::data::{Filter, Image, PassOrder, Plane, Planes, resize};
+use super::{Example, SampleKey, Task, side_problems};
+use crate::data::{Filter, Image, LabelMap, PassOrder, Planes, resize};
 use crate::error::{Error, Result};
 use crate::rng::Purpose;
+use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
-/// What is behind a hole.
+/// Inpainting: the part of an image behind a mask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Inpainting {
@@ -25,7 +26,7 @@ impl Default for Inpainting {
 }
 
 impl Inpainting {
-    /// The picture with its hole at −1, and the mask itself where the network is told.
+    /// The condition: the image with its hole at −1, and the mask as a fourth channel if `mask_channel` is set.
     pub fn masked(&self, x: &Planes, mask: &Mask) -> Result<Planes> {
         let [c, h, w] = x.shape;
         if (mask.width, mask.height) != (w, h) {
@@ -54,18 +55,18 @@ impl Task for Inpainting {
     fn needs_labels(&self) -> bool {
         self.mask_files
     }
-    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
+    fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
         let rgb = image.with_channels(3);
         let square = resize(&rgb.centre_square(), self.size, self.size, Filter::Bicubic, PassOrder::HorizontalFirst);
         // The mask is drawn independent of the flip, as in the reference.
         let mask = match (self.mask_files, label) {
-            (true, Some(label)) => Mask::from_plane(&label.nearest(self.size, self.size)),
+            (true, Some(label)) => Mask::from_label(&label.nearest(self.size, self.size)),
             (true, None) => return Err(Error::request("has no mask; use a set of images with masks")),
-            (false, _) => random(&mut draw.stream(Purpose::Mask), self.size, self.size),
+            (false, _) => random(&mut key.stream(Purpose::Mask), self.size, self.size),
         };
-        let target = Planes::from_image(&square).flipped(draw.flip);
+        let target = Planes::from_image(&square).flipped(key.flip);
         let condition = Some(self.masked(&target, &mask)?);
-        Ok(Pair { target, condition })
+        Ok(Example { target, condition })
     }
     fn validate(&self) -> Vec<Problem> {
         side_problems("size", self.size, 1)

@@ -1,5 +1,5 @@
 //! Holes: those of the reference's generator, of files, and of drawn boxes. `known` is true where the picture is given.
-use crate::data::Plane;
+use crate::data::LabelMap;
 use crate::data::image::mirrored;
 use crate::error::{Error, Result};
 use crate::rng::Stream;
@@ -40,7 +40,7 @@ impl Mask {
     }
 
     /// Known where the map is at least half white.
-    pub fn from_plane(plane: &Plane) -> Self {
+    pub fn from_label(plane: &LabelMap) -> Self {
         let known = plane.values.iter().map(|&v| v >= 1 << 15).collect();
         Self { width: plane.width, height: plane.height, known }
     }

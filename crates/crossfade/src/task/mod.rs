@@ -1,6 +1,7 @@
-//! Tasks: what is made, what the network is told, how a training pair comes from files. One file and one line below each.
+//! Tasks: what x_0 and the condition are, and how a training example comes from files. One file and one line of the
+//! registry below for each.
 //!
-//! A task knows nothing of networks: it turns images into a target x_0 and a condition, and says how an output is read.
+//! A task knows nothing of networks: it turns images into a target x_0 and a condition, and converts outputs to images.
 mod crop;
 mod depth;
 mod edges;
@@ -19,23 +20,23 @@ pub use saliency::Saliency;
 pub use sketch::Sketch;
 pub use super_resolution::{LowAs, SuperResolution};
 
-use crate::data::{Filter, Image, PassOrder, Plane, Planes, resize};
+use crate::data::{Filter, Image, LabelMap, PassOrder, Planes, resize};
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, Stream};
-use crossfade_math::registry;
+use crossfade_math::{Problem, registry};
 
-/// A training example: x_0 and what the network is told about it.
+/// A training example.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pair {
+pub struct Example {
     /// x_0.
     pub target: Planes,
-    /// What the network is told, if anything.
+    /// The network's second input, unless the task is unconditional.
     pub condition: Option<Planes>,
 }
 
-/// What the chance in a training example depends on, and nothing else.
+/// What the random choices in a training example depend on, and nothing else: equal keys give equal examples.
 #[derive(Clone, Copy, Debug)]
-pub struct Draw {
+pub struct SampleKey {
     /// The seed of the run.
     pub seed: u64,
     /// The running number of the sample.
@@ -44,14 +45,14 @@ pub struct Draw {
     pub flip: bool,
 }
 
-impl Draw {
+impl SampleKey {
     /// The sample's numbers for `purpose`.
     pub fn stream(&self, purpose: Purpose) -> Stream {
         Stream::new(self.seed, self.counter, 0, purpose)
     }
 }
 
-/// How the network meets an image that is not of the size it was trained at.
+/// How a network is applied to an image that does not have the size of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fitting {
     /// In overlapping windows.
@@ -76,17 +77,17 @@ pub trait Task: Send + Sync {
     fn needs_labels(&self) -> bool {
         false
     }
-    /// How large images are met.
+    /// How the network is applied to large images.
     fn fitting(&self) -> Fitting {
         Fitting::Windows
     }
     /// The training example that `image` and its map make.
-    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair>;
-    /// What the network is told of a part of a picture that is to be worked on; `x` is the part in [−1, 1] as RGB.
+    fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example>;
+    /// The condition for a part of an image that the network is applied to; `x` is the part in [−1, 1] as RGB.
     fn condition(&self, x: Planes) -> Result<Planes> {
         Ok(x)
     }
-    /// The picture in [−1, 1] that the network's output `made` means, given what it was told.
+    /// The image in [−1, 1] that the network's output `made` for `condition` stands for.
     fn output(&self, made: Planes, _condition: &Planes) -> Planes {
         made
     }
@@ -148,7 +149,7 @@ fn squeezed(image: &Image, side: usize, flip: bool) -> Planes {
 }
 
 /// The map of an image that must have one.
-fn needed<'a>(label: Option<&'a Plane>, image: &Image, what: &str) -> Result<&'a Plane> {
+fn needed<'a>(label: Option<&'a LabelMap>, image: &Image, what: &str) -> Result<&'a LabelMap> {
     let label = label.ok_or_else(|| Error::request(format!("has no {what}; use a set of images with maps")))?;
     if (label.width, label.height) != (image.width, image.height) {
         return Err(Error::request(format!(

@@ -1,10 +1,11 @@
 //! Saliency (§6.5): image and mask squeezed into a square.
-use super::{Draw, Fitting, Pair, Task, needed, side_problems, squeezed};
-use crate::data::{Image, Plane};
+use super::{Example, Fitting, SampleKey, Task, needed, side_problems, squeezed};
+use crate::data::{Image, LabelMap};
 use crate::error::Result;
+use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
-/// What catches the eye.
+/// Salient object detection: which pixels of an image draw attention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Saliency {
@@ -34,10 +35,10 @@ impl Task for Saliency {
     fn fitting(&self) -> Fitting {
         Fitting::Resized
     }
-    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
+    fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
         let mask = needed(label, image, "mask")?.to_image();
-        let square = |image: &Image| squeezed(image, self.size, draw.flip);
-        Ok(Pair { target: square(&mask), condition: Some(square(&image.with_channels(3))) })
+        let square = |image: &Image| squeezed(image, self.size, key.flip);
+        Ok(Example { target: square(&mask), condition: Some(square(&image.with_channels(3))) })
     }
     fn validate(&self) -> Vec<Problem> {
         side_problems("size", self.size, 1)

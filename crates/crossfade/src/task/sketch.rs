@@ -1,7 +1,8 @@
 //! Sketch to photograph (§6.8): the photograph is the target, the sketch the condition.
-use super::{Draw, Fitting, Pair, Task, needed, side_problems, squeezed};
-use crate::data::{Image, Plane, Planes};
+use super::{Example, Fitting, SampleKey, Task, needed, side_problems, squeezed};
+use crate::data::{Image, LabelMap, Planes};
 use crate::error::Result;
+use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
 /// A photograph from a sketch.
@@ -34,10 +35,10 @@ impl Task for Sketch {
     fn fitting(&self) -> Fitting {
         Fitting::Resized
     }
-    fn pair(&self, image: &Image, label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
+    fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
         let sketch = needed(label, image, "sketch")?.to_image();
-        let square = |image: &Image| squeezed(image, self.size, draw.flip);
-        Ok(Pair { target: square(&image.with_channels(3)), condition: Some(square(&sketch)) })
+        let square = |image: &Image| squeezed(image, self.size, key.flip);
+        Ok(Example { target: square(&image.with_channels(3)), condition: Some(square(&sketch)) })
     }
     fn condition(&self, x: Planes) -> Result<Planes> {
         Ok(Planes::from_image(&x.to_image().with_channels(1)))

@@ -1,11 +1,12 @@
 //! Super-resolution (§6.4): a random cut of a large image, and the same made small by Pillow's bicubic filter.
-use super::{Draw, Pair, Task, crop, side_problems};
-use crate::data::{Filter, Image, PassOrder, Plane, Planes, resize};
+use super::{Example, SampleKey, Task, crop, side_problems};
+use crate::data::{Filter, Image, LabelMap, PassOrder, Planes, resize};
 use crate::error::Result;
 use crate::rng::Purpose;
+use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
-/// How the small image is shown to the network.
+/// The form in which the network gets the small image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LowAs {
@@ -24,7 +25,7 @@ pub struct SuperResolution {
     pub scale: usize,
     /// Side of the large image in training.
     pub size: usize,
-    /// How the small image is shown to the network.
+    /// The form in which the network gets the small image.
     pub low: LowAs,
     /// Unless 0: x_0 is this many times what the enlarged image lacks, so that the network starts from the bicubic filter.
     /// Not the paper's, and only for `low = "enlarged"`.
@@ -39,7 +40,7 @@ impl Default for SuperResolution {
 
 impl SuperResolution {
     /// The condition that a small image makes.
-    fn shown(&self, small: &Image) -> Image {
+    fn resized_condition(&self, small: &Image) -> Image {
         match self.low {
             LowAs::Small => small.clone(),
             LowAs::Enlarged => {
@@ -63,24 +64,24 @@ impl Task for SuperResolution {
     fn scale(&self) -> usize {
         self.scale
     }
-    fn pair(&self, image: &Image, _label: Option<&Plane>, draw: &Draw) -> Result<Pair> {
-        let mut stream = draw.stream(Purpose::Crop);
+    fn example(&self, image: &Image, _label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
+        let mut stream = key.stream(Purpose::Crop);
         let place = crop::uniform(&mut stream, [image.height, image.width], self.size, self.size);
-        let large = image.with_channels(3).cut(place.left, place.top, place.width, place.height);
+        let large = image.with_channels(3).cut(place);
         let side = self.size / self.scale;
         let small = resize(&large, side, side, Filter::Bicubic, PassOrder::HorizontalFirst);
-        let condition = Planes::from_image(&self.shown(&small)).flipped(draw.flip);
-        let mut target = Planes::from_image(&large).flipped(draw.flip);
+        let condition = Planes::from_image(&self.resized_condition(&small)).flipped(key.flip);
+        let mut target = Planes::from_image(&large).flipped(key.flip);
         if self.residual > 0.0 {
             let pixels = target.values.iter_mut().zip(&condition.values);
             pixels.for_each(|(x, low)| *x = (*x - low) * self.residual as f32);
         }
-        Ok(Pair { target, condition: Some(condition) })
+        Ok(Example { target, condition: Some(condition) })
     }
     fn condition(&self, x: Planes) -> Result<Planes> {
         match self.low {
             LowAs::Small => Ok(x),
-            LowAs::Enlarged => Ok(Planes::from_image(&self.shown(&x.to_image()))),
+            LowAs::Enlarged => Ok(Planes::from_image(&self.resized_condition(&x.to_image()))),
         }
     }
     fn output(&self, mut made: Planes, condition: &Planes) -> Planes {

@@ -1,5 +1,5 @@
 //! Which kind of file is this, and are its pickles harmless? Looked at before the tensor reader opens it.
-use super::pickle;
+use super::scan::scan;
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -65,7 +65,7 @@ pub(super) fn inspect(path: &Path) -> Result<Container> {
 }
 
 fn scan_pickle(path: &Path, bytes: &[u8]) -> Result<usize> {
-    pickle::scan(bytes).map_err(|message| Error::file(path, message))
+    scan(bytes).map_err(|message| Error::file(path, message))
 }
 
 fn head(path: &Path) -> Result<Vec<u8>> {

@@ -4,7 +4,7 @@
 //! them directly.
 mod container;
 mod element;
-mod pickle;
+mod scan;
 mod source;
 
 pub use source::{Source, TensorF32, read, read_pt, read_safetensors};

@@ -45,7 +45,7 @@ pub struct Source {
     pub weights: Weights,
 }
 
-/// Read a checkpoint of either kind, told by its content.
+/// Reads a checkpoint of either kind; the content decides which it is.
 pub fn read(path: &Path, which: Weights) -> Result<Source> {
     match inspect(path)? {
         Container::Torch => read_torch(path, which),

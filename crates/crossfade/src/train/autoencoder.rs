@@ -93,7 +93,7 @@ impl State {
         let (loss, at) = (&config.loss, self.step);
         let plays = at >= loss.disc_start;
         let noise = posterior_noise(&batch, config, device);
-        let x: Tensor<4> = from_vec(batch.pixels, batch.shape, device);
+        let x: Tensor<4> = from_vec(batch.x0, batch.shape, device);
         let disc = plays.then_some(&self.disc);
         let generator = loss.generator_step(&self.net, disc, x.clone(), noise, perceptual);
         let terms = generator.terms;

@@ -23,7 +23,7 @@ pub fn prepare(mut batch: Batch, config: &RunConfig, device: &Device) -> Prepare
     let (seed, shape) = (config.seed, batch.shape);
     let labels = (config.train.augment > 0.0).then(|| {
         let draws: Vec<Draws> = batch.counters.iter().map(|&k| Draws::new(seed, k)).collect();
-        let labels = augment(&mut batch.pixels, shape, &draws, config.train.augment, Margin::Image);
+        let labels = augment(&mut batch.x0, shape, &draws, config.train.augment, Margin::Image);
         from_vec(labels.concat(), [shape[0], LABELS], device)
     });
     let normals = |part: u64, purpose: Purpose| {
@@ -45,7 +45,7 @@ pub fn prepare(mut batch: Batch, config: &RunConfig, device: &Device) -> Prepare
     let needed = process.extra();
     let phi = (0..needed.phi as u64).map(|part| normals(part, Purpose::Phi));
     let extra: Vec<Images> = phi.chain(needed.velocity.then(|| normals(1, Purpose::Noise))).collect();
-    let x0 = Images(from_vec(std::mem::take(&mut batch.pixels), shape, device));
+    let x0 = Images(from_vec(std::mem::take(&mut batch.x0), shape, device));
     let noised = Noised::new(process, x0, &extra, eps, t);
     Prepared { noised, labels, condition }
 }

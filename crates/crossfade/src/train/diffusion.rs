@@ -91,7 +91,7 @@ impl<'a> DiffusionTraining<'a> {
             && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
         {
             let first = Loader::pairs(Arc::clone(&dataset), task.clone(), loading.clone(), 0)?.next_batch()?;
-            latent.measure(from_vec(first.pixels, first.shape, device), config.seed, &first.counters)?;
+            latent.measure(from_vec(first.x0, first.shape, device), config.seed, &first.counters)?;
         }
         let cache = config.latent.as_ref().and_then(|l| l.cache.as_deref());
         let first = state.step * (plan.batch * plan.accumulate) as u64;

@@ -5,7 +5,7 @@ use crate::data::{Dataset, Filter, Image, PassOrder, Planes, contact_sheet, resi
 use crate::error::Result;
 use crate::generate::Pipeline;
 use crate::loader::index;
-use crate::task::Draw;
+use crate::task::SampleKey;
 
 /// Pictures on a sheet.
 const COUNT: u64 = 16;
@@ -27,8 +27,8 @@ fn task_sheet(pipeline: &Pipeline, config: &RunConfig, set: &dyn Dataset) -> Res
     let mut rows = vec![];
     for counter in 0..EXAMPLES {
         let k = index(config.seed, counter, set.len());
-        let draw = Draw { seed: config.seed, counter, flip: false };
-        let pair = config.task.task().pair(&set.get(k)?, set.label(k)?.as_ref(), &draw)?;
+        let draw = SampleKey { seed: config.seed, counter, flip: false };
+        let pair = config.task.task().example(&set.get(k)?, set.label(k)?.as_ref(), &draw)?;
         let [_, height, width] = pair.target.shape;
         let Some(condition) = pair.condition else { continue };
         rows.push(colour_image(&condition, width, height));

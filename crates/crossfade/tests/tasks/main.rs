@@ -8,9 +8,9 @@ mod pictures;
 mod training;
 
 use crossfade::apply::{Application, Model, Options};
-use crossfade::data::{Image, Picture};
+use crossfade::data::{Image, Image16};
 use crossfade::task::masks::Mask;
-use crossfade::task::{Draw, TaskConfig};
+use crossfade::task::{SampleKey, TaskConfig};
 use shared::shared;
 use std::path::Path;
 
@@ -28,8 +28,8 @@ fn save(image: &Image, path: &Path) {
     std::fs::write(path, image.encode_png(&[]).unwrap()).unwrap();
 }
 
-fn draw(counter: u64, flip: bool) -> Draw {
-    Draw { seed: 3, counter, flip }
+fn draw(counter: u64, flip: bool) -> SampleKey {
+    SampleKey { seed: 3, counter, flip }
 }
 
 fn drawn_set(root: &Path, images: &str, labels: &str, names: &[&str]) {
@@ -43,19 +43,19 @@ fn apply(
     task: &TaskConfig,
     model: &dyn Model,
     options: &Options,
-    input: &Picture,
+    input: &Image16,
     mask: Option<&Mask>,
     out: &Path,
-) -> Picture {
+) -> Image16 {
     let application = Application { task, model, options, texts: &[] };
     let mut last = (0, 0);
     let made = application.run(input, mask, 7, out, &mut |done, all| last = (done, all)).unwrap();
     assert_eq!(last, (made.windows, made.windows));
-    let result = Picture::read(out).unwrap();
+    let result = Image16::read(out).unwrap();
     assert_eq!((result.width, result.height), (made.width, made.height));
     result
 }
 
-fn to_picture(image: &Image) -> Picture {
-    Picture::decode(&image.encode_png(&[]).unwrap(), "x.png").unwrap()
+fn to_picture(image: &Image) -> Image16 {
+    Image16::decode(&image.encode_png(&[]).unwrap(), "x.png").unwrap()
 }

@@ -1,7 +1,6 @@
 //! Pairs from images and maps, and the layouts they lie in.
 use super::{draw, drawn_set, picture, save, shared};
-use crossfade::data::Planes;
-use crossfade::data::{DataConfig, Dataset, Filter, Image, PassOrder, Plane, Split, resize};
+use crossfade::data::{DataConfig, Dataset, Filter, Image, LabelMap, PassOrder, Planes, Rect, Split, resize};
 use crossfade::loader::{Loader, LoaderConfig};
 use crossfade::rng::{Purpose, Stream};
 use crossfade::task::masks::{HoleBox, Mask, random};
@@ -14,24 +13,24 @@ fn super_resolution_pairs_are_pillows_bicubic_of_a_cut() {
     let task = SuperResolution { scale: 4, size: 32, low: LowAs::Small, residual: 0.0 };
     let mut places = std::collections::BTreeSet::new();
     for counter in 0..40 {
-        let pair = task.pair(&image, None, &draw(counter, false)).unwrap();
+        let pair = task.example(&image, None, &draw(counter, false)).unwrap();
         let (large, small) = (pair.target.to_image(), pair.condition.unwrap());
         assert_eq!(small, Planes::from_image(&resize(&large, 8, 8, Filter::Bicubic, PassOrder::HorizontalFirst)));
         // The first two channels of the corner say where the cut lies.
         let (x, y) = (large.pixels[0] as usize / 5, large.pixels[1] as usize / 7);
-        assert_eq!(large, image.cut(x, y, 32, 32));
+        assert_eq!(large, image.cut(Rect { left: x, top: y, width: 32, height: 32 }));
         places.insert((x, y));
-        let flipped = task.pair(&image, None, &draw(counter, true)).unwrap();
+        let flipped = task.example(&image, None, &draw(counter, true)).unwrap();
         assert_eq!(flipped.target, pair.target.flipped(true));
         assert_eq!(flipped.condition.unwrap(), small.flipped(true));
     }
     assert!(places.len() > 25, "cuts are spread: {places:?}");
     let enlarged = SuperResolution { low: LowAs::Enlarged, ..task.clone() };
-    assert_eq!(enlarged.pair(&image, None, &draw(0, false)).unwrap().condition.unwrap().shape, [3, 32, 32]);
+    assert_eq!(enlarged.example(&image, None, &draw(0, false)).unwrap().condition.unwrap().shape, [3, 32, 32]);
     // An image smaller than the cut is continued by reflection.
-    assert_eq!(task.pair(&picture(20, 9), None, &draw(0, false)).unwrap().target.shape, [3, 32, 32]);
+    assert_eq!(task.example(&picture(20, 9), None, &draw(0, false)).unwrap().target.shape, [3, 32, 32]);
     let grey = Image::new(40, 40, 1, vec![9; 1600]);
-    assert_eq!(task.pair(&grey, None, &draw(0, false)).unwrap().target.shape, [3, 32, 32]);
+    assert_eq!(task.example(&grey, None, &draw(0, false)).unwrap().target.shape, [3, 32, 32]);
 }
 
 #[test]
@@ -39,7 +38,7 @@ fn inpainting_hides_the_hole_and_nothing_else() {
     let image = picture(90, 64);
     let task = Inpainting { size: 64, mask_channel: true, ..Inpainting::default() };
     for counter in 0..5 {
-        let pair = task.pair(&image, None, &draw(counter, counter % 2 == 1)).unwrap();
+        let pair = task.example(&image, None, &draw(counter, counter % 2 == 1)).unwrap();
         let condition = pair.condition.unwrap();
         assert_eq!((pair.target.shape, condition.shape), ([3, 64, 64], [4, 64, 64]));
         let mask = random(&mut Stream::new(3, counter, 0, Purpose::Mask), 64, 64);
@@ -56,18 +55,18 @@ fn inpainting_hides_the_hole_and_nothing_else() {
         }
     }
     let plain = Inpainting { size: 64, ..Inpainting::default() };
-    assert_eq!(plain.pair(&image, None, &draw(0, false)).unwrap().condition.unwrap().shape, [3, 64, 64]);
+    assert_eq!(plain.example(&image, None, &draw(0, false)).unwrap().condition.unwrap().shape, [3, 64, 64]);
     // Masks of files: white is known.
     let files = Inpainting { mask_files: true, ..plain };
-    let label = Plane::new(64, 64, (0..4096).map(|i| if i % 64 < 32 { 65535 } else { 0 }).collect());
-    let pair = files.pair(&picture(64, 64), Some(&label), &draw(0, false)).unwrap();
+    let label = LabelMap::new(64, 64, (0..4096).map(|i| if i % 64 < 32 { 65535 } else { 0 }).collect());
+    let pair = files.example(&picture(64, 64), Some(&label), &draw(0, false)).unwrap();
     let condition = pair.condition.unwrap();
     assert!((0..4096).all(|i| if i % 64 < 32 {
         condition.values[i] == pair.target.values[i]
     } else {
         condition.values[i] == -1.0
     }));
-    assert!(files.pair(&image, None, &draw(0, false)).is_err());
+    assert!(files.example(&image, None, &draw(0, false)).is_err());
 }
 
 #[test]
@@ -88,10 +87,11 @@ fn maps_follow_their_images() {
     let image = picture(51, 36);
     // The map marks one pixel in four, by the same rule that can be read off the image.
     let marked = |x: usize, y: usize| (x / 6 + y / 6).is_multiple_of(4);
-    let label = Plane::new(51, 36, (0..51 * 36).map(|i| if marked(i % 51, i / 51) { 65535 } else { 13107 }).collect());
+    let label =
+        LabelMap::new(51, 36, (0..51 * 36).map(|i| if marked(i % 51, i / 51) { 65535 } else { 13107 }).collect());
     let task = Edges { size: 24, threshold: 0.3, crop: Cropping::Plain };
     for counter in 0..20 {
-        let pair = task.pair(&image, Some(&label), &draw(counter, counter % 2 == 0)).unwrap();
+        let pair = task.example(&image, Some(&label), &draw(counter, counter % 2 == 0)).unwrap();
         let seen = pair.condition.unwrap().to_image();
         for (i, value) in pair.target.values.iter().enumerate() {
             let (x, y) = (seen.pixels[3 * i] as usize / 5, seen.pixels[3 * i + 1] as usize / 7);
@@ -101,31 +101,34 @@ fn maps_follow_their_images() {
         }
     }
     let resized = Edges { size: 32, crop: Cropping::Resized, ..task };
-    let pair = resized.pair(&image, Some(&label), &draw(1, false)).unwrap();
+    let pair = resized.example(&image, Some(&label), &draw(1, false)).unwrap();
     assert!(pair.target.values.iter().all(|v| *v == 1.0 || (*v + 0.6).abs() < 1e-6), "no new values");
-    let square = Saliency { size: 16 }.pair(&image, Some(&label), &draw(0, true)).unwrap();
+    let square = Saliency { size: 16 }.example(&image, Some(&label), &draw(0, true)).unwrap();
     let small = resize(&label.to_image(), 16, 16, Filter::Bilinear, PassOrder::HorizontalFirst);
     assert_eq!(square.target, Planes::from_image(&small).flipped(true));
-    let other = Plane::new(2, 2, vec![0; 4]);
-    let error = Saliency::default().pair(&image, Some(&other), &draw(0, false)).unwrap_err().to_string();
+    let other = LabelMap::new(2, 2, vec![0; 4]);
+    let error = Saliency::default().example(&image, Some(&other), &draw(0, false)).unwrap_err().to_string();
     assert!(error.contains("51x36") && error.contains("2x2"), "{error}");
-    assert!(Saliency::default().pair(&image, None, &draw(0, false)).is_err());
+    assert!(Saliency::default().example(&image, None, &draw(0, false)).is_err());
 }
 
 #[test]
 fn depth_is_cut_inside_the_frame_and_measured_in_tens_of_metres() {
     let image = picture(640, 480);
-    let depth =
-        Plane::new(640, 480, (0..640 * 480).map(|i| if i % 640 < 41 { 1 } else { 5000 + (i / 640) as u16 }).collect());
+    let depth = LabelMap::new(
+        640,
+        480,
+        (0..640 * 480).map(|i| if i % 640 < 41 { 1 } else { 5000 + (i / 640) as u16 }).collect(),
+    );
     let task = Depth { size: [320, 320], ..Depth::default() };
     for counter in 0..10 {
-        let pair = task.pair(&image, Some(&depth), &draw(counter, false)).unwrap();
+        let pair = task.example(&image, Some(&depth), &draw(counter, false)).unwrap();
         let top = (pair.target.values[0] + 1.0) / 2.0 * 10_000.0 - 5000.0;
         assert!((44.5..151.5).contains(&top), "the first row is {top}, and the frame is never seen");
         assert!(pair.target.values.iter().all(|v| *v > 0.0));
     }
     let whole = Depth { size: [24, 32], resize: true, ..task };
-    assert_eq!(whole.pair(&image, Some(&depth), &draw(0, false)).unwrap().target.shape, [1, 24, 32]);
+    assert_eq!(whole.example(&image, Some(&depth), &draw(0, false)).unwrap().target.shape, [1, 24, 32]);
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn real_sets_are_read() {
     let set = DataConfig::Pairs { images: ecssd.join("images"), labels: ecssd.join("masks") }.source(8).unwrap();
     assert_eq!(set.len(), 70);
     let pair =
-        Saliency { size: 32 }.pair(&set.get(0).unwrap(), set.label(0).unwrap().as_ref(), &draw(0, false)).unwrap();
+        Saliency { size: 32 }.example(&set.get(0).unwrap(), set.label(0).unwrap().as_ref(), &draw(0, false)).unwrap();
     assert_eq!(pair.target.shape, [1, 32, 32]);
 }
 
@@ -199,7 +202,7 @@ fn a_pair_depends_on_its_counter_alone() {
         while targets.len() < count * 64 {
             let made = loader.next_batch().unwrap();
             assert_eq!(made.shape, [batch, 1, 8, 8]);
-            targets.extend(made.pixels);
+            targets.extend(made.x0);
             let condition = made.condition.unwrap();
             assert_eq!(condition.shape, [batch, 3, 8, 8]);
             conditions.extend(condition.values);

@@ -3,8 +3,8 @@ use super::{apply, picture, to_picture};
 use crossfade::apply::{Application, Model, Options, Part};
 use crossfade::config::RunConfig;
 use crossfade::data::Planes;
-use crossfade::data::picture::{Format, write_rows};
-use crossfade::data::{Filter, PassOrder, Picture, resize};
+use crossfade::data::image16::{Format, write_rows};
+use crossfade::data::{Filter, Image16, PassOrder, resize};
 use crossfade::engine::Device;
 use crossfade::generate::Maker;
 use crossfade::nn::condition::EncoderConfig;
@@ -30,7 +30,7 @@ fn pictures_keep_bits_alpha_and_grey() {
             Ok(())
         })
         .unwrap();
-        let read = Picture::read(&path).unwrap();
+        let read = Image16::read(&path).unwrap();
         assert_eq!((read.width, read.height, read.channels, read.deep), (5, 3, channels, deep));
         assert_eq!(read.alpha.is_some(), alpha);
         let step = if deep { 1.0 / 32767.0 } else { 1.0 / 127.0 };
@@ -147,7 +147,7 @@ fn results_keep_what_the_picture_has() {
             Ok(())
         })
         .unwrap();
-        let input = Picture::read(&source).unwrap();
+        let input = Image16::read(&source).unwrap();
         let large = apply(&task, &Repeat(2), &Options::default(), &input, None, &out);
         assert_eq!((large.width, large.height, large.channels, large.deep), (74, 42, channels, deep));
         assert_eq!(large.alpha.map(|a| a.iter().all(|&v| v == 65535)), alpha.then_some(true));
@@ -203,7 +203,7 @@ fn large_pictures_work() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("o.png");
     let values = (0..4000 * 3000).map(|i| ((i % 4000 / 7 + i / 4000 / 5) % 256 * 257) as u16).collect();
-    let input = Picture { width: 4000, height: 3000, channels: 1, deep: false, values, alpha: None };
+    let input = Image16 { width: 4000, height: 3000, channels: 1, deep: false, values, alpha: None };
     let task = TaskConfig::Inpainting(Inpainting { size: 512, ..Inpainting::default() });
     let mask = Mask::boxes(4000, 3000, &[HoleBox([1000, 1000, 700, 900])]).unwrap();
     let made = apply(&task, &Repeat(1), &Options::default(), &input, Some(&mask), &out);
@@ -232,7 +232,7 @@ fn pictures_are_turned_upright() {
     let file = dir.path().join("turned.jpg");
     std::fs::write(&file, turned).unwrap();
     let task = TaskConfig::SuperResolution(SuperResolution { scale: 2, size: 64, low: LowAs::Small, residual: 0.0 });
-    let (input, lying) = (Picture::read(&file).unwrap(), Picture::decode(&plain, "plain.jpg").unwrap());
+    let (input, lying) = (Image16::read(&file).unwrap(), Image16::decode(&plain, "plain.jpg").unwrap());
     let large = apply(&task, &Repeat(2), &Options::default(), &input, None, &dir.path().join("o.png"));
     assert_eq!((large.width, large.height), (20, 48));
     for (y, x, k) in [(0, 0, 0), (47, 19, 1), (13, 7, 2)] {
@@ -268,7 +268,8 @@ fn a_residual_is_added_to_the_enlarged_picture() {
     assert!(made.values.iter().zip(&want.values).all(|(a, b)| a.abs_diff(*b) <= 257));
     // What the network learns and what its output means are inverse.
     let image = picture(70, 70);
-    let draw = |residual| SuperResolution { residual, ..sr.clone() }.pair(&image, None, &super::draw(5, true)).unwrap();
+    let draw =
+        |residual| SuperResolution { residual, ..sr.clone() }.example(&image, None, &super::draw(5, true)).unwrap();
     let (pair, whole) = (draw(4.0), draw(0.0));
     let back = sr.output(pair.target, pair.condition.as_ref().unwrap());
     assert!(back.values.iter().zip(&whole.target.values).all(|(a, b)| (a - b).abs() < 1e-5));

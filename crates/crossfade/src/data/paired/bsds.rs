@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 
 use super::super::mat::{Value, read_mat};
-use super::super::{Plane, Split};
+use super::super::{LabelMap, Split};
 use super::{directory, matched};
 use crate::error::{Error, Result};
 
@@ -25,7 +25,7 @@ pub fn list(root: &Path, split: Split) -> Result<Vec<(PathBuf, PathBuf)>> {
 }
 
 /// The share of annotators that drew a boundary through each pixel.
-pub fn read(path: &Path) -> Result<Plane> {
+pub fn read(path: &Path) -> Result<LabelMap> {
     let variables = read_mat(path)?;
     let bad = |what: &str| Error::file(path, format!("no BSDS ground truth: {what}"));
     let truth = variables.iter().find(|(name, _)| name == "groundTruth").map(|(_, value)| value);
@@ -44,5 +44,5 @@ pub fn read(path: &Path) -> Result<Plane> {
     let (height, width) = size.ok_or_else(|| bad("it has no annotators"))?;
     let most = people.len() as u32;
     let share = |mark: u32| ((mark * u32::from(u16::MAX) + most / 2) / most) as u16;
-    Ok(Plane::new(width, height, marks.into_iter().map(share).collect()))
+    Ok(LabelMap::new(width, height, marks.into_iter().map(share).collect()))
 }

@@ -8,7 +8,7 @@ mod sketchy;
 use std::path::{Path, PathBuf};
 
 use super::folder::Folder;
-use super::{Dataset, Image, Plane, Split};
+use super::{Dataset, Image, LabelMap, Split};
 use crate::error::{Error, Result};
 
 /// Image files and the files of their maps.
@@ -17,18 +17,18 @@ pub struct Paired {
     root: PathBuf,
     /// (image, map), ordered by the image's path.
     files: Vec<(PathBuf, PathBuf)>,
-    read: fn(&Path) -> Result<Plane>,
+    read: fn(&Path) -> Result<LabelMap>,
 }
 
 impl Paired {
     /// Images and maps of the same names in two directories and those below.
     pub fn folders(images: &Path, labels: &Path) -> Result<Self> {
-        Self::new("image and map folders", images, folders::list(images, labels)?, Plane::read)
+        Self::new("image and map folders", images, folders::list(images, labels)?, LabelMap::read)
     }
 
     /// DUTS: `DUTS-TR/DUTS-TR-Image`, `DUTS-TR/DUTS-TR-Mask`, and the same with TE.
     pub fn duts(root: &Path, split: Split) -> Result<Self> {
-        Self::new("DUTS", root, duts::list(root, split)?, Plane::read)
+        Self::new("DUTS", root, duts::list(root, split)?, LabelMap::read)
     }
 
     /// BSDS: `images/train` with `groundTruth/train/*.mat`, and the same with val and test.
@@ -38,19 +38,19 @@ impl Paired {
 
     /// NYU Depth v2 as BTS lays it out: `rgb_NNNNN.jpg` beside `sync_depth_NNNNN.png`.
     pub fn nyu(root: &Path, split: Split) -> Result<Self> {
-        Self::new("NYU Depth", root, nyu::list(root, split)?, Plane::read)
+        Self::new("NYU Depth", root, nyu::list(root, split)?, LabelMap::read)
     }
 
     /// SketchyCOCO's objects: `GT/train/CLASS/*.png` with `Sketch/train/CLASS/*.png`.
     pub fn sketchy(root: &Path, split: Split) -> Result<Self> {
-        Self::new("SketchyCOCO", root, sketchy::list(root, split)?, Plane::read)
+        Self::new("SketchyCOCO", root, sketchy::list(root, split)?, LabelMap::read)
     }
 
     fn new(
         layout: &'static str,
         root: &Path,
         files: Vec<(PathBuf, PathBuf)>,
-        read: fn(&Path) -> Result<Plane>,
+        read: fn(&Path) -> Result<LabelMap>,
     ) -> Result<Self> {
         if files.is_empty() {
             return Err(Error::file(root, format!("no pairs of image and map here in the layout of {layout}")));
@@ -68,7 +68,7 @@ impl Dataset for Paired {
         Image::read(&self.files[index].0)
     }
 
-    fn label(&self, index: usize) -> Result<Option<Plane>> {
+    fn label(&self, index: usize) -> Result<Option<LabelMap>> {
         (self.read)(&self.files[index].1).map(Some)
     }
 

@@ -12,7 +12,7 @@ use crate::files::{read_limited, write_whole};
 
 /// A picture in 16 bits, rows from the top, channels interleaved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Picture {
+pub struct Image16 {
     /// Pixels a row.
     pub width: usize,
     /// Rows.
@@ -27,7 +27,7 @@ pub struct Picture {
     pub alpha: Option<Vec<u16>>,
 }
 
-impl Picture {
+impl Image16 {
     /// Reads a PNG, JPEG or WebP.
     pub fn read(path: &Path) -> Result<Self> {
         Self::decode(&read_limited(path, MAX_FILE)?, path)

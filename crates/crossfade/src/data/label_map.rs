@@ -3,14 +3,14 @@ use std::path::Path;
 
 use image::DynamicImage;
 
-use super::Image;
 use super::image::{MAX_FILE, decode_upright, mirrored};
+use super::{Image, Rect};
 use crate::error::Result;
 use crate::files::read_limited;
 
 /// A map, rows from the top; 8-bit files are spread over the whole range (255 becomes 65535).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plane {
+pub struct LabelMap {
     /// Values a row.
     pub width: usize,
     /// Rows.
@@ -19,7 +19,7 @@ pub struct Plane {
     pub values: Vec<u16>,
 }
 
-impl Plane {
+impl LabelMap {
     /// A map of given values; the sizes must agree and be positive.
     pub fn new(width: usize, height: usize, values: Vec<u16>) -> Self {
         assert!(width > 0 && height > 0, "a map has at least one value");
@@ -52,8 +52,9 @@ impl Plane {
         Image::new(self.width, self.height, 1, self.values.iter().map(|&v| byte(v)).collect())
     }
 
-    /// The part of `width` x `height` whose corner is (`left`, `top`); values outside the map are mirrored.
-    pub fn cut(&self, left: usize, top: usize, width: usize, height: usize) -> Self {
+    /// A part of the map; values outside the map are mirrored.
+    pub fn cut(&self, part: Rect) -> Self {
+        let Rect { left, top, width, height } = part;
         let place = |y: usize, x: usize| mirrored(y, self.height) * self.width + mirrored(x, self.width);
         let rows = (top..top + height).flat_map(|y| (left..left + width).map(move |x| place(y, x)));
         Self::new(width, height, rows.map(|at| self.values[at]).collect())
@@ -85,15 +86,15 @@ mod tests {
     #[test]
     fn bytes_survive_the_wider_range() {
         let image = Image::new(16, 16, 1, (0..=255).collect());
-        assert_eq!(Plane::from_image(&image).to_image(), image);
-        assert_eq!(Plane::decode(&image.encode_png(&[]).unwrap(), "x.png").unwrap(), Plane::from_image(&image));
+        assert_eq!(LabelMap::from_image(&image).to_image(), image);
+        assert_eq!(LabelMap::decode(&image.encode_png(&[]).unwrap(), "x.png").unwrap(), LabelMap::from_image(&image));
     }
 
     #[test]
     fn places_outside_are_mirrored() {
-        let map = Plane::new(3, 1, vec![1, 2, 3]);
-        assert_eq!(map.cut(1, 0, 6, 2).values, [[2, 3, 2, 1, 2, 3]; 2].concat());
-        assert_eq!(Plane::new(1, 1, vec![7]).cut(0, 0, 3, 1).values, [7; 3]);
+        let map = LabelMap::new(3, 1, vec![1, 2, 3]);
+        assert_eq!(map.cut(Rect { left: 1, top: 0, width: 6, height: 2 }).values, [[2, 3, 2, 1, 2, 3]; 2].concat());
+        assert_eq!(LabelMap::new(1, 1, vec![7]).cut(Rect { left: 0, top: 0, width: 3, height: 1 }).values, [7; 3]);
         assert_eq!(map.flip().values, [3, 2, 1]);
         // Image.fromarray(np.uint8([[1, 2, 3]])).resize((7, 1), Image.NEAREST) in Pillow 12.3
         assert_eq!(map.nearest(7, 1).values, [1, 1, 2, 2, 2, 3, 3]);

@@ -1,0 +1,170 @@
+//! The pickles of CIFAR-10's Python layout, and no others: a dictionary with one numpy array of bytes.
+use std::rc::Rc;
+
+use super::cifar10::IMAGE;
+use crate::pickle::{Atom, Container, Reader, Step, run};
+
+/// Tuples in tuples; the real files need two.
+const MAX_DEPTH: usize = 4;
+
+/// The instructions that such a file has.
+const OPCODES: &[u8] = b"\x80(}]N\x88\x89KMJUCTXBcqrhj\x85\x86\x87tRbaesu";
+
+#[derive(Clone)]
+enum Value<'a> {
+    Nothing,
+    Bool(bool),
+    Int(u64),
+    Text(&'a [u8]),
+    /// A tuple and how deeply it nests others.
+    Tuple(Rc<[Value<'a>]>, usize),
+    /// A list; its items do not matter.
+    List,
+    Dict,
+    Global(Global),
+    Dtype(&'a [u8]),
+    /// A numpy array with its bytes, once its state is known.
+    Array(Option<Array<'a>>),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Global {
+    Reconstruct,
+    Ndarray,
+    Dtype,
+}
+
+#[derive(Clone)]
+struct Array<'a> {
+    rows: u64,
+    columns: u64,
+    bytes: &'a [u8],
+}
+
+/// The planar images (3072 bytes each) of a pickled CIFAR-10 batch.
+pub(super) fn cifar_images(bytes: &[u8]) -> Step<Vec<u8>> {
+    let mut batch = BatchReader { data: None };
+    run(bytes, &mut batch).map_err(|(e, at)| format!("not a CIFAR-10 batch: {e} (at byte {at})"))?;
+    let array = batch.data.ok_or("not a CIFAR-10 batch: no array under the key `data`")?;
+    let (rows, columns, length) = (array.rows, array.columns, array.bytes.len());
+    if columns != IMAGE as u64 || rows == 0 || rows.checked_mul(columns) != Some(length as u64) {
+        return Err(format!(
+            "not a CIFAR-10 batch: an array of {rows}x{columns} with {length} bytes, expected nx{IMAGE}"
+        ));
+    }
+    Ok(array.bytes.to_vec())
+}
+
+/// Understands the few calls that a numpy array needs, and refuses everything else.
+struct BatchReader<'a> {
+    /// What the dictionary holds under `data`.
+    data: Option<Array<'a>>,
+}
+
+impl<'a> Reader<'a> for BatchReader<'a> {
+    type Value = Value<'a>;
+
+    fn allow(&self, opcode: u8) -> Step<()> {
+        if OPCODES.contains(&opcode) { Ok(()) } else { Err(format!("pickle instruction {opcode:#04x} is not allowed")) }
+    }
+
+    fn protocol(&self, version: u8) -> Step<()> {
+        if version > 3 { Err(format!("pickle protocol {version}, expected 2")) } else { Ok(()) }
+    }
+
+    fn atom(&mut self, atom: Atom<'a>) -> Value<'a> {
+        match atom {
+            Atom::None | Atom::Other => Value::Nothing,
+            Atom::Bool(value) => Value::Bool(value),
+            Atom::Int(value) => Value::Int(value),
+            Atom::Text(text) | Atom::Bytes(text) => Value::Text(text),
+        }
+    }
+
+    fn global(&mut self, module: &str, name: &str) -> Step<Value<'a>> {
+        Ok(Value::Global(match (module, name) {
+            ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => Global::Reconstruct,
+            ("numpy", "ndarray") => Global::Ndarray,
+            ("numpy", "dtype") => Global::Dtype,
+            _ => return Err(format!("it asks for `{module}.{name}`, which is not allowed")),
+        }))
+    }
+
+    /// The names of globals are never taken from strings: the instruction for it is not allowed.
+    fn text<'v>(&self, _value: &'v Value<'a>) -> Option<&'v str> {
+        None
+    }
+
+    fn container(&mut self, kind: Container, items: Vec<Value<'a>>) -> Step<Value<'a>> {
+        match kind {
+            Container::List => Ok(Value::List),
+            Container::Dict => Ok(Value::Dict),
+            Container::Set => Err("a set".into()),
+            Container::Tuple => {
+                let inner = items.iter().map(|v| if let Value::Tuple(_, depth) = v { *depth } else { 0 }).max();
+                let depth = 1 + inner.unwrap_or(0);
+                if depth > MAX_DEPTH {
+                    return Err("tuples nested too deeply".into());
+                }
+                Ok(Value::Tuple(items.into(), depth))
+            }
+        }
+    }
+
+    fn extend(&mut self, container: Value<'a>, kind: Container, items: Vec<Value<'a>>) -> Step<Value<'a>> {
+        match (&container, kind) {
+            (Value::List, Container::List) => (),
+            (Value::Dict, Container::Dict) => {
+                for entry in items.chunks(2) {
+                    if let [Value::Text(b"data"), Value::Array(Some(array))] = entry {
+                        self.data = Some(array.clone());
+                    }
+                }
+            }
+            _ => return Err("items for something that is no container".into()),
+        }
+        Ok(container)
+    }
+
+    fn call(&mut self, function: Value<'a>, arguments: Vec<Value<'a>>) -> Step<Value<'a>> {
+        let (Value::Global(function), [Value::Tuple(arguments, _)]) = (function, &arguments[..]) else {
+            return Err("a call of something that is no function".into());
+        };
+        match (function, &arguments[..]) {
+            (Global::Reconstruct, [Value::Global(Global::Ndarray), ..]) => Ok(Value::Array(None)),
+            (Global::Dtype, [Value::Text(name), ..]) => Ok(Value::Dtype(name)),
+            _ => Err("a call with unexpected arguments".into()),
+        }
+    }
+
+    fn set_state(&mut self, object: Value<'a>, state: Value<'a>) -> Step<Value<'a>> {
+        let Value::Tuple(state, _) = state else { return Err("a state that is no tuple".into()) };
+        match object {
+            Value::Dtype(_) => Ok(object),
+            Value::Array(None) => Ok(Value::Array(Some(array_of(&state)?))),
+            _ => Err("a state for something that has none".into()),
+        }
+    }
+
+    /// Lists, dictionaries and arrays change after they were stored, so only constants may be recalled.
+    fn recall(&self, value: &Value<'a>) -> Step<()> {
+        match value {
+            Value::List | Value::Dict | Value::Array(_) => Err("a shared container".into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A numpy state: (version, (rows, columns), dtype, in Fortran's order, bytes).
+fn array_of<'a>(state: &[Value<'a>]) -> Step<Array<'a>> {
+    let [_, Value::Tuple(shape, _), Value::Dtype(dtype), Value::Bool(false), Value::Text(bytes)] = state else {
+        return Err("an array of unexpected structure".into());
+    };
+    let [Value::Int(rows), Value::Int(columns)] = shape[..] else {
+        return Err("an array that is not two-dimensional".into());
+    };
+    if !matches!(*dtype, b"u1" | b"|u1") {
+        return Err("an array of something other than bytes".into());
+    }
+    Ok(Array { rows, columns, bytes })
+}
