@@ -6,8 +6,10 @@ use crate::data::files::read_limited;
 use crate::data::write_atomic;
 use crate::digest::{sha256, sha256_file};
 use crate::error::{Error, Result};
+use crate::sample::Sampler;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Largest of these files that is read.
@@ -26,6 +28,8 @@ pub struct Record {
     pub study: Study,
     /// What values depend on beside the images: metric, protocol, weights, reference.
     pub facts: Vec<(String, String)>,
+    /// The revisions of the code that values depend on, by name; see [`revisions`].
+    pub revisions: BTreeMap<String, u32>,
     /// The reference in words.
     pub reference: String,
 }
@@ -111,10 +115,13 @@ pub fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Id
     let config = RunConfig::parse(&identity.config, &identity.name)?;
     let sample = of.sampling(&config, &record.study, column)?;
     let unwritable = |e: serde_json::Error| Error::Run(e.to_string());
+    // Only the sampler of this cell: a change of another one leaves the cell valid.
+    let own = [SHARED.to_string(), METRIC.to_string(), sampler_entry(sample.sampler)];
+    let revisions = own.map(|name| record.revisions.get(&name).copied());
     let mut found = vec![];
     for &seed in &record.study.sample.seeds {
         let all = (
-            &record.version,
+            (&record.version, &revisions),
             (&identity.fingerprint, &identity.checksum, identity.step),
             &sample,
             (seed, record.study.sample.count),
@@ -192,10 +199,42 @@ pub fn write(path: &Path, value: &impl Serialize) -> Result<()> {
     write_atomic(path, &text)
 }
 
+/// Must be raised with every change after which the same checkpoint makes other images by the same sampler: of networks,
+/// processes, grids of times, autoencoders. Samplers and metrics have revisions of their own.
+const SHARED_REVISION: u32 = 1;
+
+/// The entry of [`SHARED_REVISION`] in a record.
+const SHARED: &str = "images";
+/// The entry of the metric's revision.
+const METRIC: &str = "metric";
+
+/// The entry of a sampler's revision.
+fn sampler_entry(sampler: Sampler) -> String {
+    format!("sampler {}", sampler.name())
+}
+
+/// The revisions of the code that the values of a plan depend on.
+///
+/// Results are kept under a hash of these numbers and of the program's version. The version alone would not do: after a
+/// correction between two versions, old values would be taken for those of the corrected code. A digest of the sources would
+/// do too much: every comment would make a study start over.
+fn revisions(plan: &Plan) -> Result<BTreeMap<String, u32>> {
+    let metric = plan.study.evaluate.metric.revision;
+    let mut all = BTreeMap::from([(SHARED.to_string(), SHARED_REVISION), (METRIC.to_string(), metric)]);
+    for row in plan.rows() {
+        for &column in plan.study.sample.columns() {
+            let sampler = row.sampling(&plan.models[row.model].config, &plan.study, column)?.sampler;
+            all.insert(sampler_entry(sampler), sampler.revision());
+        }
+    }
+    Ok(all)
+}
+
 impl Record {
-    /// Of a plan whose values depend on `facts`.
-    pub fn new(plan: &Plan, facts: Vec<(String, String)>, reference: String) -> Self {
-        Self { version: env!("CARGO_PKG_VERSION").into(), study: plan.study.clone(), facts, reference }
+    /// The record of a plan whose values depend on `facts`.
+    pub fn new(plan: &Plan, facts: Vec<(String, String)>, reference: String) -> Result<Self> {
+        let (version, study) = (env!("CARGO_PKG_VERSION").into(), plan.study.clone());
+        Ok(Self { version, study, facts, revisions: revisions(plan)?, reference })
     }
 
     /// Without what may differ between machines.
@@ -206,6 +245,8 @@ impl Record {
             model.checkpoint = model.checkpoint.as_ref().map(|_| PathBuf::new());
         }
         record.reference = String::new();
+        // All values are kept, so which of them a table shows makes no other study.
+        record.study.evaluate.value = None;
         record
     }
 
@@ -237,7 +278,9 @@ mod tests {
         study.sample.steps = vec![5];
         study.sample.seeds = vec![3];
         let facts = vec![("metric".to_string(), "fid".to_string()), ("reference sha256".into(), "00".into())];
-        Record { version: "1".into(), study, facts, reference: "here".into() }
+        let revisions = ["images", "metric", "sampler first-order", "sampler alg2", "sampler ab2"];
+        let revisions = revisions.map(|name| (name.to_string(), 1)).into();
+        Record { version: "1".into(), study, facts, revisions, reference: "here".into() }
     }
 
     fn identity() -> Identity {
@@ -254,8 +297,11 @@ mod tests {
     #[test]
     fn a_key_changes_with_all_that_matters_and_nothing_else() {
         let plain = key(&record(), &identity());
-        let records: [fn(&mut Record); 8] = [
+        let records: [fn(&mut Record); 11] = [
             |r| r.version = "2".into(),
+            |r| *r.revisions.get_mut("images").unwrap() = 2,
+            |r| *r.revisions.get_mut("metric").unwrap() = 2,
+            |r| *r.revisions.get_mut("sampler first-order").unwrap() = 2,
             |r| r.facts[0].1 = "kid".into(),
             |r| r.facts[1].1 = "01".into(),
             |r| r.study.sample.count = 9,
@@ -284,6 +330,9 @@ mod tests {
         let (mut other, mut same) = (record(), identity());
         other.reference = "there".into();
         other.study.title = "another".into();
+        other.study.evaluate.value = Some("fid".into());
+        // A correction of a sampler leaves the results of the others as they are.
+        *other.revisions.get_mut("sampler ab2").unwrap() = 2;
         (same.name, same.seconds) = ("b".into(), Some(1.0));
         assert_eq!(key(&other, &same), plain);
     }

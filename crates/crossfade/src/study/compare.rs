@@ -1,11 +1,11 @@
-//! Two checkpoints side by side: the same noise, the same judge.
+//! Two checkpoints side by side: the same noise, the same metric.
 use super::denoise::{Denoising, denoising};
-use super::judge::held_out;
+use super::evaluator::held_out_images;
 use super::page::{Page, Td};
 use super::plan::{Plan, rows};
 use super::results::Results;
 use super::run::{Event, Only, Options, run};
-use super::subject::{Subject, Told, psnr};
+use super::subject::{Subject, Told};
 use super::table::number;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::{Axes, Difference, Evaluate, Study, StudyModel, differences};
@@ -14,6 +14,7 @@ use crate::data::{Image, contact_sheet, write_atomic};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::generate::Shard;
+use crate::metrics::EQUAL_DB;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -31,13 +32,13 @@ pub struct Request {
     pub checkpoints: [PathBuf; 2],
     /// How images are made, for both.
     pub sample: Axes,
-    /// How they are judged.
+    /// How they are evaluated.
     pub evaluate: Evaluate,
     /// Directory for results and report.
     pub out: PathBuf,
     /// Where relative paths of images start.
     pub data_root: Option<PathBuf>,
-    /// Inception's weights; those of the cache without it.
+    /// The weights of the metric's network; those of the cache without it.
     pub weights: Option<PathBuf>,
     /// Images a network evaluation; changes the speed and nothing else.
     pub batch: usize,
@@ -138,7 +139,7 @@ pub fn compare(
     if outcome.stopped {
         return Ok(None);
     }
-    let (likeness, pictures) = likeness(&plan, &checkpoints, request, device)?;
+    let (likeness, sheets) = likeness(&plan, &checkpoints, request, device)?;
     let side = |i: usize| -> Side {
         let Checkpoint { path, config, step, checksum, .. } = &checkpoints[i];
         Side {
@@ -156,12 +157,16 @@ pub fn compare(
         Err(error) => (vec![], Some(error.to_string())),
     };
     let found = Comparison { sides: [side(0), side(1)], results, likeness, denoising, not_denoised, differences };
-    write_atomic(request.out.join("comparison.html"), found.page(&pictures).as_bytes())?;
+    write_atomic(request.out.join("comparison.html"), found.page(&sheets).as_bytes())?;
     Ok(Some(found))
 }
 
-/// A picture for the page: PNG, width, caption.
-type Picture = (Vec<u8>, usize, String);
+/// A contact sheet for the page.
+struct Sheet {
+    png: Vec<u8>,
+    width: usize,
+    caption: String,
+}
 
 /// How alike the images of equal noise are, for each column with the first sampler; of a task those of the same held-out
 /// images, and what was wanted.
@@ -170,11 +175,11 @@ fn likeness(
     checkpoints: &[Checkpoint; 2],
     request: &Request,
     device: &Device,
-) -> Result<(Vec<Likeness>, Vec<Picture>)> {
-    let held_out = held_out(plan, device)?;
+) -> Result<(Vec<Likeness>, Vec<Sheet>)> {
+    let held_out = held_out_images(plan, device)?;
     let (rows, seed) = (rows(&plan.study), request.sample.seeds[0]);
     let count = PAIRS.min(request.sample.count);
-    let (mut found, mut pictures) = (vec![], vec![]);
+    let (mut found, mut sheets) = (vec![], vec![]);
     for &column in plan.study.sample.columns() {
         let (mut made, mut wanted) = (vec![], vec![]);
         for (i, checkpoint) in checkpoints.iter().enumerate() {
@@ -201,22 +206,19 @@ fn likeness(
         if a[0].pixels.len() != b[0].pixels.len() {
             continue;
         }
-        let sum: f64 = a.iter().zip(b).map(|(a, b)| psnr(a, b)).sum();
+        let sum: f64 = a.iter().zip(b).map(|(a, b)| a.psnr(b).min(EQUAL_DB)).sum();
         found.push(Likeness { column, images: count, psnr: sum / count as f64 });
         let shown: Vec<_> = [a, b, &wanted].into_iter().flat_map(|list| list.iter().take(SHOWN).cloned()).collect();
         let sheet = contact_sheet(&shown, SHOWN.min(a.len()), 1, 1);
         let places = if wanted.is_empty() { "A above, B below" } else { "A, B, and what was wanted" };
-        pictures.push((
-            sheet.encode_png(&[])?,
-            sheet.width,
-            format!("{column} {}: {places}", plan.study.sample.columns_are()),
-        ));
+        let caption = format!("{column} {}: {places}", plan.study.sample.columns_are());
+        sheets.push(Sheet { png: sheet.encode_png(&[])?, width: sheet.width, caption });
     }
-    Ok((found, pictures))
+    Ok((found, sheets))
 }
 
 impl Comparison {
-    fn page(&self, pictures: &[Picture]) -> String {
+    fn page(&self, sheets: &[Sheet]) -> String {
         let mut page = Page::new("A against B");
         let head = ["", "checkpoint", "steps", "parameters", "multiply-accumulates an evaluation", "weights"];
         let side = |side: &Side| {
@@ -238,7 +240,7 @@ impl Comparison {
             let (n, column, of) = (like.images, like.column, self.results.columns_are);
             page.paragraph(&format!("{column} {of}: {} dB between {n} pairs of images", number(like.psnr)));
         }
-        for (png, width, caption) in pictures {
+        for Sheet { png, width, caption } in sheets {
             page.picture(png, *width, (1000 / width).max(1), caption);
         }
         if let Some(first) = self.denoising.first() {
@@ -290,7 +292,7 @@ impl fmt::Display for Comparison {
         if let Some(why) = &self.not_denoised {
             writeln!(f, "errors at equal noise are left out: {why}")?;
         }
-        let said = |value: &Option<String>| value.clone().unwrap_or("–".into());
+        let shown = |value: &Option<String>| value.clone().unwrap_or("–".into());
         writeln!(
             f,
             "\n{} options differ{}",
@@ -298,7 +300,7 @@ impl fmt::Display for Comparison {
             if self.differences.is_empty() { "" } else { ":" }
         )?;
         for difference in &self.differences {
-            writeln!(f, "  {}: {} | {}", difference.key, said(&difference.values[0]), said(&difference.values[1]))?;
+            writeln!(f, "  {}: {} | {}", difference.key, shown(&difference.values[0]), shown(&difference.values[1]))?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! A study made ready: its models' configurations, its rows and its columns.
 use crate::checkpoint::{self, Checkpoint};
-use crate::config::{Metric, RunConfig, SampleConfig, Study, StudyModel, slug};
+use crate::config::{RunConfig, SampleConfig, Study, StudyModel, slug};
 use crate::error::{Error, Result};
+use crate::metrics::Compared;
 use crate::sample::Law;
 use crossfade_math::GridKind;
 use std::path::{Path, PathBuf};
@@ -83,9 +84,7 @@ impl Plan {
             }
         }
         for model in &models {
-            let told = model.config.condition.is_some();
-            if told != (study.evaluate.metric == Metric::Psnr) {
-                let problem = "the metric psnr is for tasks with a condition, all others for generation";
+            if let Err(problem) = check_metric(&study, &model.config) {
                 problems.push(format!("model {}: {problem}", model.name));
             }
             if study.evaluate.estimate && matches!(model.config.law(), Law::Cld(_)) {
@@ -116,6 +115,27 @@ impl Plan {
     pub fn rows(&self) -> Vec<Row> {
         rows(&self.study)
     }
+}
+
+/// Whether what the model makes can be measured by the study's metric; the reason if not.
+fn check_metric(study: &Study, config: &RunConfig) -> std::result::Result<(), String> {
+    let (evaluate, metric) = (&study.evaluate, study.evaluate.metric);
+    let task = config.task.task();
+    if config.task.is_unconditional() {
+        return match (metric.needs_targets(), evaluate.held_out.is_empty()) {
+            (true, _) => Err(format!("the metric {} compares with targets, and generation has none", metric.name)),
+            (false, false) => Err("evaluate.held_out is for tasks with a condition only".into()),
+            (false, true) => Ok(()),
+        };
+    }
+    if evaluate.held_out.is_empty() {
+        let advice = "a task is measured on held-out images; set evaluate.held_out";
+        return Err(format!("the metric {} would measure the images that were trained on: {advice}", metric.name));
+    }
+    if metric.compared == Compared::Map && task.target_channels() != Some(1) {
+        return Err(format!("the metric {} is for maps, and the task {} makes images", metric.name, config.task.name()));
+    }
+    Ok(())
 }
 
 /// The configuration of a model: the base with its assignments, or what its checkpoint says.

@@ -4,7 +4,6 @@ use super::chart::{CHART, ESTIMATE};
 use super::page::{Page, Td};
 use super::results::Results;
 use super::table::number;
-use crate::config::Metric;
 use crate::data::files::read_limited;
 use crate::data::image::MAX_FILE;
 use crate::data::{Image, write_atomic};
@@ -45,7 +44,7 @@ impl Results {
             page.paragraph(&format!("Unfinished: {done} of {all} measurements are done."));
         }
         self.table_of(&mut page);
-        if matches!(self.metric, Metric::Fid) && self.count < FEW {
+        if self.metric.name == "fid" && self.count < FEW {
             let advice = "compare such numbers only with numbers of as many images";
             page.note(&format!("Below {FEW} images FID is biased upwards; {advice}."));
         }
@@ -92,9 +91,10 @@ impl Results {
                     .as_ref()
                     .map_or("–".into(), |s| format!("{} to {}", number(s.interval[0]), number(s.interval[1])));
                 let one = |values: &Vec<(String, f64)>| {
-                    let more: Vec<_> =
-                        values.iter().skip(1).map(|(name, v)| format!("{name} {}", number(*v))).collect();
-                    let first = values.first().map_or(String::new(), |(_, value)| number(*value));
+                    let is_tabled = |name: &String| self.tabled().is_some_and(|tabled| tabled.name == name);
+                    let (first, more): (Vec<_>, Vec<_>) = values.iter().partition(|(name, _)| is_tabled(name));
+                    let more: Vec<_> = more.iter().map(|(name, v)| format!("{name} {}", number(*v))).collect();
+                    let first = first.first().map_or(String::new(), |(_, value)| number(*value));
                     if more.is_empty() { first } else { format!("{first} ({})", more.join(", ")) }
                 };
                 let values: Vec<String> = entry.values.iter().map(one).collect();
@@ -115,7 +115,7 @@ impl Results {
         let head =
             ["", "sampler", "grid", "steps", "evaluations", "by seed", "95 % interval", "p (Welch, against)", "time"];
         page.table(&head.map(String::from), rows);
-        page.note("Time: making and judging the images of one seed.");
+        page.note("Time: making and evaluating the images of one seed.");
     }
 
     fn sheets_of(&self, page: &mut Page, dir: &StudyDir) {

@@ -1,6 +1,6 @@
 //! A study from the first model to the last cell; whatever is there already is not made again.
 use super::cell::{Cell, Identity, Record, StudyDir, cells, readable, write};
-use super::judge::{Basis, Judge};
+use super::evaluator::Evaluator;
 use super::plan::{Plan, rows};
 use super::subject::Subject;
 use super::{Results, results};
@@ -36,7 +36,7 @@ pub struct Options {
     pub shard: Shard,
     /// Which part of the work.
     pub only: Only,
-    /// Inception's weights; those of the cache without it.
+    /// The weights of the metric's network; those of the cache without it.
     pub weights: Option<PathBuf>,
     /// Images a network evaluation; changes the speed and nothing else.
     pub batch: usize,
@@ -65,7 +65,7 @@ pub enum Event<'a> {
         /// Images to do.
         all: usize,
     },
-    /// Images were made and judged.
+    /// Images were made and evaluated.
     Sampling {
         /// The row.
         row: &'a str,
@@ -104,17 +104,16 @@ pub fn run(
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Event),
 ) -> Result<(Outcome, Results)> {
-    let basis = Basis::open(plan, options.weights.as_deref(), options.only != Only::Train, device)?;
+    let evaluator = Evaluator::open(plan, options.weights.as_deref(), options.only != Only::Train, device)?;
     let dir = StudyDir(options.out.clone());
-    let mut record = Record::new(plan, basis.facts.clone(), basis.reference.clone());
+    let mut record = Record::new(plan, evaluator.facts.clone(), evaluator.reference_text.clone())?;
     let before: Option<Record> = readable(&dir.record());
     if let Some(before) = before.filter(|before| options.only == Only::Train && before.continues(&record)) {
         // Where models are only trained the weights of the metric may be missing; what was measured stays what it is.
         record = before;
     }
-    let (judge, done) = (None, 0.into());
-    let mut work =
-        Work { plan, options, device, stop, dir, record, basis, judge, done, all: 0, measured: 0, failed: vec![] };
+    let (done, failed) = (0.into(), vec![]);
+    let mut work = Work { plan, options, device, stop, dir, record, evaluator, done, all: 0, measured: 0, failed };
     work.check_models()?;
     work.dir.create()?;
     write(&work.dir.record(), &work.record)?;
@@ -159,8 +158,7 @@ pub(super) struct Work<'a> {
     pub(super) stop: &'a AtomicBool,
     pub(super) dir: StudyDir,
     record: Record,
-    pub(super) basis: Basis,
-    pub(super) judge: Option<Judge>,
+    pub(super) evaluator: Evaluator,
     /// Network evaluations done and to do in this run.
     pub(super) done: std::cell::Cell<u64>,
     pub(super) all: u64,
@@ -266,15 +264,14 @@ impl Work<'_> {
         if missing.is_empty() {
             return Ok(());
         }
-        if self.judge.is_none() {
-            let shared = self.options.models.clone().filter(|models| is_writable(models));
-            let cache = shared.unwrap_or_else(|| self.options.out.clone());
+        if !self.evaluator.is_prepared() {
+            let writable = self.options.models.clone().filter(|models| is_writable(models));
+            let cache = writable.unwrap_or_else(|| self.options.out.clone());
             let mut progress = |done, all| tell(Event::Reference { done, all });
-            let (stop, store) = (self.stop, self.options.models.as_deref());
-            self.judge = self.basis.judge(&cache, store, &|| stop.load(Ordering::Relaxed), &mut progress)?;
-        }
-        if self.judge.is_none() {
-            return Ok(());
+            let (stop, shared) = (self.stop, self.options.models.as_deref());
+            if !self.evaluator.prepare(&cache, shared, &|| stop.load(Ordering::Relaxed), &mut progress)? {
+                return Ok(());
+            }
         }
         if let Err(error) = self.measure_cells(number, &identity, missing, tell) {
             self.failed.push(format!("model {}: {error}", self.plan.models[number].name));
@@ -294,7 +291,7 @@ impl Work<'_> {
         if checkpoint.checksum != identity.checksum {
             return Err(Error::file(&checkpoint.path, "changed while the study was running"));
         }
-        let subject = match self.basis.held_out() {
+        let subject = match self.evaluator.held_out() {
             None => Some(Subject::open(&checkpoint, self.device)?),
             Some(_) => None,
         };

@@ -1,4 +1,5 @@
 //! A model in use: images of a seed, and how its estimate approaches them.
+use super::held_out::held_out_draw;
 use crate::apply::{Model, Part};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::SampleConfig;
@@ -8,7 +9,6 @@ use crate::error::{Error, Result};
 use crate::generate::{DIVERGED, Maker, Start, decoded, sample_batch};
 use crate::latent::Latent;
 use crate::nn::Denoiser;
-use crate::task::Draw;
 
 /// An unconditional model, ready to sample.
 pub struct Subject {
@@ -98,11 +98,6 @@ impl Curve {
     }
 }
 
-/// The PSNR between two images of one size, in dB; equal images count as 100, so that a mean stays finite.
-pub fn psnr(a: &Image, b: &Image) -> f64 {
-    a.psnr(b).min(100.0)
-}
-
 /// A model with a condition and the pairs it is tried on.
 pub struct Told<'a> {
     maker: Maker,
@@ -131,12 +126,12 @@ impl<'a> Told<'a> {
 
     /// What the network makes of held-out image k, and what was wanted. Crops and holes depend on k alone.
     pub fn pair(&self, k: u64) -> Result<[Image; 2]> {
-        let draw = Draw { seed: 0, counter: k, flip: false };
+        let draw = held_out_draw(k);
         let (set, index) = (self.held_out, k as usize);
         let task = self.checkpoint.config.task.task();
         let pair = task.pair(&set.get(index)?, set.label(index)?.as_ref(), &draw)?;
         let [_, height, width] = pair.target.shape;
-        let none = || Error::request("the metric psnr needs a task with a condition; see [task]");
+        let none = || Error::request("held-out images need a task with a condition; see [task]");
         let part = Part { condition: pair.condition.ok_or_else(none)?, size: [height, width], y: 0, x: 0 };
         let made = self.maker.make(k, std::slice::from_ref(&part))?.pop();
         let made = made.ok_or_else(|| Error::Run("no output came out".into()))?;

@@ -1,7 +1,7 @@
 //! Results as text: Markdown and CSV.
 use super::results::{Entry, Results};
-use crate::config::Metric;
 use crate::data::csv_field;
+use crate::metrics::Better;
 use std::fmt::Write;
 
 /// A value with as many digits as it deserves.
@@ -45,11 +45,14 @@ impl Results {
     /// What the numbers of the table are.
     pub fn caption(&self) -> String {
         let n = self.seeds.len();
-        let metric = self.metric.title();
-        if self.metric == Metric::None {
+        let Some(value) = self.tabled() else {
             return format!("Nothing was measured. Columns: {}.", self.columns_are);
-        }
-        let better = if self.metric.higher_is_better() { "higher" } else { "lower" };
+        };
+        let better = match value.better {
+            Better::Higher => "higher",
+            Better::Lower => "lower",
+        };
+        let metric = value.title;
         let (s, spread) = if n == 1 { ("", "") } else { ("s", " ± standard deviation") };
         let seeds = format!("{n} sampling seed{s} of one training, {} images each", self.count);
         let mut text = format!("{metric} ({better} is better), mean{spread} over {seeds}");
@@ -59,8 +62,9 @@ impl Results {
             text.push_str(" at most, in brackets where they are fewer");
         }
         text.push_str(". Bold: the best of a column.");
-        if self.metric == Metric::Pr {
-            text.push_str(" Recall is in the report and in results.csv.");
+        let others: Vec<&str> = self.metric.values.iter().map(|other| other.name).filter(|n| *n != value.name).collect();
+        if !others.is_empty() {
+            let _ = write!(text, " The other values ({}) are in the report and in results.csv.", others.join("; "));
         }
         if n > 1 {
             let other = match &self.against {

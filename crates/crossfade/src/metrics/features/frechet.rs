@@ -1,6 +1,6 @@
 //! FID: the Fréchet distance of two normal distributions (Heusel et al. 2017, equation 6).
 use super::matrix::{matrix, product};
-use super::moments::Moments;
+use super::sums::FeatureSums;
 use crate::error::{Error, Result};
 use faer::{Mat, MatRef, Side};
 
@@ -17,10 +17,10 @@ pub struct Gaussian {
 }
 
 impl Gaussian {
-    /// Of features whose moments these are.
-    pub fn of(moments: &Moments) -> Result<Self> {
-        let mut moments = moments.clone();
-        Ok(Self { covariance: moments.covariance()?, mean: moments.mean() })
+    /// Of features whose sums these are.
+    pub fn of(sums: &FeatureSums) -> Result<Self> {
+        let mut sums = sums.clone();
+        Ok(Self { covariance: sums.covariance()?, mean: sums.mean() })
     }
 
     fn trace(&self) -> f64 {
@@ -81,9 +81,9 @@ impl Frechet {
     }
 }
 
-/// Moments in groups, image i in group i mod [`Self::GROUPS`], for an interval without keeping features.
-pub struct GroupedMoments {
-    groups: Vec<Moments>,
+/// FeatureSums in groups, image i in group i mod [`Self::GROUPS`], for an interval without keeping features.
+pub struct GroupedSums {
+    groups: Vec<FeatureSums>,
     next: usize,
 }
 
@@ -100,7 +100,7 @@ pub struct Interval {
     pub infinity: f64,
 }
 
-impl GroupedMoments {
+impl GroupedSums {
     /// How many groups.
     pub const GROUPS: usize = 10;
     /// Student's t for 95 % and 9 degrees of freedom.
@@ -108,7 +108,7 @@ impl GroupedMoments {
 
     /// Of no vectors of length `dim`.
     pub fn new(dim: usize) -> Self {
-        Self { groups: vec![Moments::new(dim); Self::GROUPS], next: 0 }
+        Self { groups: vec![FeatureSums::new(dim); Self::GROUPS], next: 0 }
     }
 
     /// Adds one vector.
@@ -118,8 +118,8 @@ impl GroupedMoments {
     }
 
     /// Of all vectors.
-    pub fn total(&self) -> Result<Moments> {
-        let mut total = Moments::new(self.groups[0].dim());
+    pub fn total(&self) -> Result<FeatureSums> {
+        let mut total = FeatureSums::new(self.groups[0].dim());
         self.groups.iter().try_for_each(|group| total.merge(group.clone()))?;
         Ok(total)
     }

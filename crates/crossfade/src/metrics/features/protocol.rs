@@ -1,4 +1,4 @@
-//! How a picture reaches the network: three ways that differ in the resize to 299x299, and so in every number.
+//! How an image reaches the network: three protocols that differ in the resize to 299x299, and so in every number.
 use crate::data::Image;
 use crossfade_kernels::channels_last::Map;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use std::fmt;
 /// Rows and columns of the network's input.
 pub(super) const SIDE: usize = 299;
 
-/// A published way of preparing pictures.
+/// A published way of preparing images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
@@ -21,11 +21,14 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All of them.
+    /// Every protocol.
     pub const ALL: [Self; 3] = [Self::TorchFidelity, Self::PytorchFid, Self::CleanFid];
 
+    /// Their names, in the same order.
+    pub const NAMES: [&str; 3] = [Self::TorchFidelity.name(), Self::PytorchFid.name(), Self::CleanFid.name()];
+
     /// Its name on the command line and in files.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::TorchFidelity => "torch-fidelity",
             Self::PytorchFid => "pytorch-fid",
@@ -33,12 +36,12 @@ impl Protocol {
         }
     }
 
-    /// The one called `name`.
+    /// The protocol called `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.name() == name)
     }
 
-    /// What it does to a picture.
+    /// What it does to an image.
     pub fn resize(self) -> &'static str {
         match self {
             Self::TorchFidelity => "TensorFlow 1 bilinear to 299 (no half-pixel centres), then (x - 128)/128",

@@ -5,7 +5,7 @@ use anyhow::Result;
 use crossfade::Error;
 use crossfade::data::Dataset;
 use crossfade::metrics::features::registry::Entry;
-use crossfade::metrics::features::{Extractor, FEATURES, Features, GroupedMoments, Input, Protocol, Statistics, open};
+use crossfade::metrics::features::{Extractor, FEATURES, Features, GroupedSums, Input, Protocol, Statistics, open};
 
 impl NetworkArgs {
     /// The protocol by name.
@@ -29,7 +29,7 @@ pub struct Side {
     pub statistics: Statistics,
     pub about: String,
     /// In groups, if an interval was asked for.
-    pub grouped: Option<GroupedMoments>,
+    pub grouped: Option<GroupedSums>,
 }
 
 /// Opens a source that must be images.
@@ -66,12 +66,12 @@ pub fn side(text: &str, input: Input, extractor: Option<&Extractor>, grouped: bo
         let statistics = Statistics::of(extractor, &*images, &mut tell)?;
         return Ok(Side { statistics, about: images.describe(), grouped: None });
     }
-    let mut moments = GroupedMoments::new(FEATURES);
+    let mut sums = GroupedSums::new(FEATURES);
     let mut add = |row: &[f32]| {
-        moments.push(row);
+        sums.push(row);
         Ok(())
     };
     extractor.each(&*images, &mut add, &mut tell)?;
-    let statistics = Statistics::new(moments.total()?, Some(extractor.protocol()), Some(extractor.hash().to_owned()))?;
-    Ok(Side { statistics, about: images.describe(), grouped: Some(moments) })
+    let statistics = Statistics::new(sums.total()?, Some(extractor.protocol()), Some(extractor.hash().to_owned()))?;
+    Ok(Side { statistics, about: images.describe(), grouped: Some(sums) })
 }

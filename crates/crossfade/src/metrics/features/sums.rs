@@ -10,7 +10,7 @@ pub(super) const BLOCK: usize = 64;
 /// The products of two f32 are exact in f64, and what a sum of n of them loses is about √n·10⁻¹⁶ of it: plain sums, which
 /// merge by addition, are as good here as centred ones, which do not.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Moments {
+pub struct FeatureSums {
     dim: usize,
     n: u64,
     sum: Vec<f64>,
@@ -19,7 +19,7 @@ pub struct Moments {
     pending: Vec<f64>,
 }
 
-impl Moments {
+impl FeatureSums {
     /// Of no vectors of length `dim`.
     pub fn new(dim: usize) -> Self {
         Self { dim, n: 0, sum: vec![0.0; dim], outer: vec![0.0; dim * dim], pending: Vec::new() }
