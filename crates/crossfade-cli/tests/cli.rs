@@ -3,6 +3,7 @@
 #[path = "../../crossfade/tests/common/shared.rs"]
 mod shared;
 
+use crossfade::metrics::{RegisteredMetric, Verb};
 use serde_json::Value;
 use shared::shared;
 use std::path::Path;
@@ -62,19 +63,8 @@ fn every_verb_has_help() {
         "data check",
         "data imresize",
         "eval",
-        "eval fid",
-        "eval kid",
-        "eval pr",
-        "eval is",
         "eval stats",
         "eval merge",
-        "eval psnr",
-        "eval ssim",
-        "eval ms-ssim",
-        "eval lpips",
-        "eval saliency",
-        "eval edges",
-        "eval regions",
         "eval ttest",
         "eval summary",
         "weights get",
@@ -87,7 +77,19 @@ fn every_verb_has_help() {
         "bench kernels",
         "completions",
     ];
-    for verb in verbs {
+    // Every registered metric has a verb, unless it says why not.
+    let offered = RegisteredMetric::all().filter(|metric| match metric.verb {
+        Verb::None { reason } => reason.is_empty(),
+        Verb::Common { .. } | Verb::Own => true,
+    });
+    let metrics: Vec<RegisteredMetric> = offered.collect();
+    assert!(metrics.len() > 11);
+    for metric in &metrics {
+        let (out, _) = run(&["eval", metric.name, "--help"], 0);
+        assert!(out.starts_with(metric.about) && out.contains("Example"), "{}: {out}", metric.name);
+    }
+    let metrics = metrics.iter().map(|metric| format!("eval {}", metric.name));
+    for verb in verbs.map(String::from).into_iter().chain(metrics) {
         let args: Vec<&str> = verb.split_whitespace().chain(["--help"]).collect();
         let (out, err) = run(&args, 0);
         assert!(out.contains("Usage: crossfade") && err.is_empty(), "{verb}");
@@ -278,7 +280,7 @@ fn evaluation_prints_protocols_or_errors() {
     let (empty, absent) = (dir.path().join("empty"), dir.path().join("absent"));
     std::fs::create_dir(&empty).unwrap();
     let (empty, absent) = (empty.to_str().unwrap(), absent.to_str().unwrap());
-    for verb in ["psnr", "ssim", "saliency", "edges", "regions"] {
+    for verb in ["psnr", "ssim", "pixel-frechet", "saliency", "edges", "regions"] {
         let failed = |a: &str, b: &str| {
             let done = crossfade(&["eval", verb, a, b]);
             let said = String::from_utf8_lossy(&done.stderr).into_owned();

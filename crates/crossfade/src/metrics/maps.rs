@@ -102,7 +102,12 @@ pub(super) struct MapFiles {
 /// Pairs the files of two folders by their names without endings, in the order of these names; two files make one pair.
 ///
 /// Every file must have its partner: a set that is quietly smaller gives a number that means something else.
-pub(super) fn paired_maps(maps: &Path, map_endings: &[&str], truths: &Path, truth_endings: &[&str]) -> Result<Vec<MapFiles>> {
+pub(super) fn paired_maps(
+    maps: &Path,
+    map_endings: &[&str],
+    truths: &Path,
+    truth_endings: &[&str],
+) -> Result<Vec<MapFiles>> {
     if maps.is_file() && truths.is_file() {
         let name = maps.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         return Ok(vec![MapFiles { name, map: maps.into(), truth: truths.into() }]);

@@ -176,7 +176,7 @@ impl<'a> MetricOptions<'a> {
 }
 
 /// A metric ready to work.
-pub trait Metric {
+pub trait Metric: Send + Sync {
     /// What a study states of how it measures, beyond the name of the protocol and the weights.
     fn facts(&self) -> Vec<(String, String)> {
         vec![]

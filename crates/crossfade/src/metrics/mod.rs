@@ -21,7 +21,7 @@ pub use metric::{
     Accumulator, Better, Compared, EQUAL_DB, FeatureNetwork, Measurement, Metric, MetricOptions, MetricSpec, Reference,
     ReferenceStore, ReferenceWork, Sample, Value, Verb,
 };
-pub use raster::{Component, FloatImage, Raster, luma_601};
+pub use raster::{FloatImage, Raster};
 pub use registry::{METRIC_NAMES, RegisteredMetric};
 
 /// The outcome of one evaluation: values, and everything that someone needs to make them again.

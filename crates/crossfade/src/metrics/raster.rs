@@ -33,7 +33,7 @@ pub struct FloatImage {
 
 /// One channel, or the luma, of an image.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Component {
+pub(super) struct Component {
     /// Pixels per row.
     pub width: usize,
     /// Rows.
@@ -100,7 +100,7 @@ impl Raster {
     }
 
     /// What a metric compares under `protocol`, without the border; the reason if nothing is left.
-    pub fn components(&self, protocol: &Protocol) -> std::result::Result<Vec<Component>, String> {
+    pub(super) fn components(&self, protocol: &Protocol) -> std::result::Result<Vec<Component>, String> {
         let ((width, height, channels), border) = (self.size(), 2 * protocol.crop);
         if width <= border || height <= border {
             let size = self.describe_size();
@@ -175,6 +175,6 @@ impl FloatImage {
 }
 
 /// Y of BT.601 from 16 to 235, as `rgb2ycbcr` of MATLAB computes it of values from 0 to 255.
-pub fn luma_601([r, g, b]: [f64; 3]) -> f64 {
+fn luma_601([r, g, b]: [f64; 3]) -> f64 {
     16.0 + (65.481 * r + 128.553 * g + 24.966 * b) / 255.0
 }

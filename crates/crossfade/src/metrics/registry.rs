@@ -96,8 +96,16 @@ impl Serialize for RegisteredMetric {
 impl<'de> Deserialize<'de> for RegisteredMetric {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        // Serde's own words for an enum: the reader of configurations finds the nearest name in them.
-        Self::parse(&name).map_err(|_| D::Error::unknown_variant(&name, &METRIC_NAMES))
+        Self::parse(&name).map_err(|_| match Self::with_value(&name) {
+            Some(metric) => {
+                let (metric, advice) = (metric.name, "write both");
+                D::Error::custom(format!(
+                    "`{name}` is a value of `{metric}`: {advice}, metric = \"{metric}\" and value = \"{name}\""
+                ))
+            }
+            // Serde's own words for an enum: the reader of configurations finds the nearest name in them.
+            None => D::Error::unknown_variant(&name, &METRIC_NAMES),
+        })
     }
 }
 
@@ -126,7 +134,9 @@ mod tests {
         let better = |metric: &str, value: Option<&str>| {
             RegisteredMetric::parse(metric).ok().and_then(|metric| metric.value(value)).map(|value| value.better)
         };
-        for (metric, value) in [("fid", None), ("kid", None), ("pixel-frechet", None), ("lpips", None), ("saliency", Some("mae"))] {
+        for (metric, value) in
+            [("fid", None), ("kid", None), ("pixel-frechet", None), ("lpips", None), ("saliency", Some("mae"))]
+        {
             assert_eq!(better(metric, value), Some(Better::Lower), "{metric}");
         }
         for (metric, value) in [

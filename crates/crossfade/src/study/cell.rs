@@ -1,4 +1,4 @@
-//! What is kept on disk: the study's record, who the models are, and a file a cell.
+//! The files of a study: its record, the identities of its models, and one file per cell.
 use super::plan::{Plan, Row};
 use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, SampleConfig, Study};
@@ -12,17 +12,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Largest of these files that is read.
+/// The largest of these files that is read.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
 
-/// The fact that names the weights of a metric.
+/// The fact that identifies the weights of the metric's network.
 pub(super) const WEIGHTS: &str = "weights sha256";
 
-/// A study and how it measures: `study.json`.
+/// The record of a study and of how it measures: `study.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
-    /// Of this program.
+pub(super) struct Record {
+    /// The version of this program.
     pub version: String,
     /// The study.
     pub study: Study,
@@ -30,19 +30,19 @@ pub struct Record {
     pub facts: Vec<(String, String)>,
     /// The revisions of the code that values depend on, by name; see [`revisions`].
     pub revisions: BTreeMap<String, u32>,
-    /// The reference in words.
+    /// A description of the reference.
     pub reference: String,
 }
 
-/// Who a model is: `identities/NAME.json`.
+/// The identity of a trained model: `identities/NAME.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Identity {
+pub(super) struct Identity {
     /// Its name in the study.
     pub name: String,
     /// Its configuration.
     pub config: String,
-    /// SHA-256 of what its weights depend on.
+    /// SHA-256 of the options that its weights depend on.
     pub fingerprint: String,
     /// SHA-256 of its checkpoint.
     pub checkpoint: String,
@@ -50,14 +50,14 @@ pub struct Identity {
     pub checksum: String,
     /// Training steps.
     pub step: u64,
-    /// Weights of the network.
+    /// The number of weights of the network.
     pub parameters: u64,
-    /// How long it was trained, by its log.
+    /// The duration of its training, from its log.
     pub seconds: Option<f64>,
 }
 
 impl Identity {
-    /// Of a model of this configuration with these weights.
+    /// The identity of a model of this configuration with the weights of a checkpoint.
     pub fn new(name: &str, config: &RunConfig, checkpoint: &Checkpoint, seconds: Option<f64>) -> Result<Self> {
         Ok(Self {
             name: name.into(),
@@ -79,8 +79,8 @@ impl Identity {
 
 /// One measurement to make: a row, a column and a seed.
 #[derive(Clone, Debug)]
-pub struct Cell {
-    /// Number of the row.
+pub(super) struct Cell {
+    /// The index of the row.
     pub row: usize,
     /// The column: steps or evaluations.
     pub column: usize,
@@ -88,30 +88,30 @@ pub struct Cell {
     pub sample: SampleConfig,
     /// The seed of their noise.
     pub seed: u64,
-    /// The hash of all that determines its result.
+    /// The hash of everything that determines its result.
     pub key: String,
 }
 
-/// What was measured: `cells/KEY.json`.
+/// The result of a cell: `cells/KEY.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CellResult {
-    /// The hash of all that determines it.
+pub(super) struct CellResult {
+    /// The hash of everything that determines it.
     pub key: String,
-    /// Images made.
+    /// The number of images.
     pub count: u64,
-    /// Network evaluations an image.
+    /// Network evaluations per image.
     pub nfe: usize,
-    /// The metric's values, the first one first.
+    /// All values of the metric.
     pub values: Vec<(String, f64)>,
     /// (t, mean square of the estimate of x_0 at t minus the final x_0), if asked for.
     pub estimate: Vec<[f64; 2]>,
-    /// How long it took.
+    /// The duration of the measurement.
     pub seconds: f64,
 }
 
-/// What all cells of a row and column have in common, in the order of the seeds.
-pub fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Identity) -> Result<Vec<Cell>> {
+/// The cells of a row and column, in the order of the seeds.
+pub(super) fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Identity) -> Result<Vec<Cell>> {
     let config = RunConfig::parse(&identity.config, &identity.name)?;
     let sample = of.sampling(&config, &record.study, column)?;
     let unwritable = |e: serde_json::Error| Error::Run(e.to_string());
@@ -133,29 +133,29 @@ pub fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Id
     Ok(found)
 }
 
-/// A directory of a study.
+/// The directory of a study.
 #[derive(Clone, Debug)]
-pub struct StudyDir(pub PathBuf);
+pub(super) struct StudyDir(pub PathBuf);
 
 impl StudyDir {
-    /// Its record.
+    /// The file of its record.
     pub fn record(&self) -> PathBuf {
         self.0.join("study.json")
     }
-    /// Who a model is.
+    /// The file of a model's identity.
     pub fn identity(&self, slug: &str) -> PathBuf {
         self.0.join("identities").join(format!("{slug}.json"))
     }
-    /// A result.
+    /// The file of a cell's result.
     pub fn cell(&self, key: &str) -> PathBuf {
         self.0.join("cells").join(format!("{key}.json"))
     }
-    /// Some of its images.
+    /// The contact sheet of a cell.
     pub fn sheet(&self, key: &str) -> PathBuf {
         self.0.join("sheets").join(format!("{key}.png"))
     }
 
-    /// Makes the directories.
+    /// Creates the directories.
     pub fn create(&self) -> Result<()> {
         for below in ["identities", "cells", "sheets"] {
             let path = self.0.join(below);
@@ -164,7 +164,7 @@ impl StudyDir {
         Ok(())
     }
 
-    /// Who model `number` is, if it is ready.
+    /// The identity of model `number`, if it is trained.
     pub fn known(&self, study: &Study, number: usize) -> Option<Identity> {
         readable(&self.identity(&crate::config::slug(&study.model[number].name)))
     }
@@ -176,7 +176,7 @@ impl StudyDir {
 }
 
 /// Reads a file that may not exist.
-pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match read_limited(path, MAX_BYTES) {
         Ok(bytes) => {
             let bad = |e: serde_json::Error| Error::file(path, format!("damaged or of another version: {e}"));
@@ -187,13 +187,14 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     }
 }
 
-/// What a file holds, if it is there and whole: what a broken disk or copy has left is made again.
-pub fn readable<T: DeserializeOwned>(path: &Path) -> Option<T> {
+/// Reads a file if it exists and is complete. What a full disk or an interrupted copy has left counts as missing, so that
+/// it is made again.
+pub(super) fn readable<T: DeserializeOwned>(path: &Path) -> Option<T> {
     read(path).ok().flatten()
 }
 
 /// Writes a file that is read by [`read`].
-pub fn write(path: &Path, value: &impl Serialize) -> Result<()> {
+pub(super) fn write(path: &Path, value: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_vec_pretty(value).map_err(|e| Error::Run(e.to_string()))?;
     text.push(b'\n');
     write_atomic(path, &text)
@@ -237,7 +238,7 @@ impl Record {
         Ok(Self { version, study, facts, revisions: revisions(plan)?, reference })
     }
 
-    /// Without what may differ between machines.
+    /// The record without what may differ between machines, or be changed without measuring again.
     pub fn essence(&self) -> Self {
         let mut record = self.clone();
         record.study.base = PathBuf::new();

@@ -10,7 +10,7 @@ pub(super) const CHART: &str = "chart.svg";
 pub(super) const ESTIMATE: &str = "estimate.svg";
 
 impl Results {
-    /// The charts that there is something to draw for, each with a name for its file.
+    /// The charts for which there are values, each with its file name.
     pub fn charts(&self) -> Result<Vec<(&'static str, String)>> {
         let mut found = vec![];
         let measured = self.rows.iter().any(|row| row.entries.iter().flatten().any(|e| e.mean.is_some()));
@@ -41,7 +41,7 @@ impl Results {
             log,
             series: self.rows.iter().zip(means).map(|(r, points)| Series { name: r.label.clone(), points }).collect(),
         };
-        // Few seeds make wide intervals; a logarithmic axis has no place for their negative ends.
+        // Few seeds give wide intervals, and a logarithmic axis cannot show their negative ends.
         let least = |e: &Entry| if log { 0.1 * e.mean.unwrap_or(0.0) } else { f64::NEG_INFINITY };
         let low = points(&|e| Some(e.spread?.interval[0].max(least(e))));
         let high = points(&|e| Some(e.spread?.interval[1]));

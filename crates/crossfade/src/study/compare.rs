@@ -20,9 +20,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// Images that are compared pair by pair.
+/// Images of equal noise that are compared one by one.
 const PAIRS: u64 = 64;
-/// Pairs that are shown.
+/// Images per checkpoint on a sheet.
 const SHOWN: usize = 12;
 
 /// What to compare.
@@ -40,11 +40,11 @@ pub struct Request {
     pub data_root: Option<PathBuf>,
     /// The weights of the metric's network; those of the cache without it.
     pub weights: Option<PathBuf>,
-    /// Images a network evaluation; changes the speed and nothing else.
+    /// Images per batch; this changes the speed and nothing else.
     pub batch: usize,
 }
 
-/// One of the two.
+/// One of the two checkpoints.
 #[derive(Clone, Debug, Serialize)]
 pub struct Side {
     /// `A` or `B`.
@@ -55,13 +55,13 @@ pub struct Side {
     pub step: u64,
     /// Checksum of its weights.
     pub checksum: String,
-    /// Weights of the network.
+    /// The number of weights of the network.
     pub parameters: u64,
     /// Multiply-accumulates of one evaluation, where they can be counted.
     pub macs_per_evaluation: Option<u64>,
 }
 
-/// Images of equal noise compared.
+/// The similarity of images of equal noise.
 #[derive(Clone, Debug, Serialize)]
 pub struct Likeness {
     /// The column: steps or evaluations.
@@ -72,18 +72,18 @@ pub struct Likeness {
     pub psnr: f64,
 }
 
-/// All that was found.
+/// The outcome of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The two.
+    /// The two checkpoints.
     pub sides: [Side; 2],
-    /// What the metric says, with tests.
+    /// The values of the metric, with significance tests.
     pub results: Results,
-    /// How alike images of the same noise are; empty if their sizes differ.
+    /// The similarity of images of equal noise; empty if their sizes differ.
     pub likeness: Vec<Likeness>,
-    /// How well they denoise the training images of A; empty if they cannot be compared so.
+    /// The denoising errors on the training images of A; empty if the two cannot be compared in this way.
     pub denoising: Vec<Denoising>,
-    /// Why they cannot.
+    /// The reason if they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_denoised: Option<String>,
     /// Where the configurations differ.
@@ -153,7 +153,7 @@ pub fn compare(
     };
     let (denoising, not_denoised) = match denoising(&checkpoints, &plan.base, request.batch, device) {
         Ok(found) => (found, None),
-        // The rest does not need it.
+        // The rest of the comparison does not depend on it.
         Err(error) => (vec![], Some(error.to_string())),
     };
     let found = Comparison { sides: [side(0), side(1)], results, likeness, denoising, not_denoised, differences };
@@ -168,8 +168,8 @@ struct Sheet {
     caption: String,
 }
 
-/// How alike the images of equal noise are, for each column with the first sampler; of a task those of the same held-out
-/// images, and what was wanted.
+/// The similarity of images of equal noise, for each column with the first sampler. For a task these are the outputs for
+/// the same held-out images, shown with their targets.
 fn likeness(
     plan: &Plan,
     checkpoints: &[Checkpoint; 2],
@@ -210,7 +210,7 @@ fn likeness(
         found.push(Likeness { column, images: count, psnr: sum / count as f64 });
         let shown: Vec<_> = [a, b, &wanted].into_iter().flat_map(|list| list.iter().take(SHOWN).cloned()).collect();
         let sheet = contact_sheet(&shown, SHOWN.min(a.len()), 1, 1);
-        let places = if wanted.is_empty() { "A above, B below" } else { "A, B, and what was wanted" };
+        let places = if wanted.is_empty() { "A above, B below" } else { "A, B, and the targets" };
         let caption = format!("{column} {}: {places}", plan.study.sample.columns_are());
         sheets.push(Sheet { png: sheet.encode_png(&[])?, width: sheet.width, caption });
     }

@@ -23,7 +23,7 @@ impl Results {
             ("report.html", page),
         ];
         for name in [CHART, ESTIMATE].into_iter().filter(|name| charts.iter().all(|(drawn, _)| drawn != name)) {
-            // What an earlier study in this directory has drawn is not of this one.
+            // An earlier study in this directory may have left a chart that this one does not draw.
             match std::fs::remove_file(dir.0.join(name)) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(dir.0.join(name))(e)),
                 _ => (),
@@ -124,7 +124,7 @@ impl Results {
         for row in &self.rows {
             for (entry, column) in row.entries.iter().zip(&self.columns) {
                 let Some(entry) = entry else { continue };
-                // A sheet only shows; without it the results are the same.
+                // Sheets are illustrations: a missing one is left out.
                 let path = dir.sheet(&entry.sheet);
                 let Ok(png) = read_limited(&path, MAX_FILE) else { continue };
                 let Ok(Image { width, .. }) = Image::decode(&png, &path) else { continue };
@@ -163,7 +163,7 @@ impl Results {
         for identity in known() {
             page.folded(&format!("configuration of {}", identity.name), &identity.config);
         }
-        // A study that was written can be read back, so it can be written again.
+        // The study was read from TOML, so writing it cannot fail; if it did, the report would only lack this section.
         if let Ok(study) = toml::to_string(&self.record.study) {
             page.folded("the study", &study);
         }

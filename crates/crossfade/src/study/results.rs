@@ -1,5 +1,5 @@
-//! What a study found: a function of its directory alone.
-use super::cell::{CellResult, Identity, Record, StudyDir, cells};
+//! The results of a study: a function of its directory alone.
+use super::cell::{Cell, CellResult, Identity, Record, StudyDir, cells};
 use super::plan::rows;
 use crate::config::SampleConfig;
 use crate::error::Result;
@@ -10,18 +10,18 @@ use serde::Serialize;
 /// A study's results. What may differ between two runs of the same study, such as times, is not written.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    /// What the study is called.
+    /// The title of the study.
     pub title: String,
     /// The metric.
     pub metric: RegisteredMetric,
     /// The value of the metric that the table shows, if the study chose one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<&'static str>,
-    /// What the columns count: `steps` or `evaluations`.
+    /// The unit of the columns: `steps` or `evaluations`.
     pub columns_are: &'static str,
     /// The columns.
     pub columns: Vec<usize>,
-    /// Images a measurement.
+    /// Images per measurement.
     pub count: u64,
     /// The seeds of its noise.
     pub seeds: Vec<u64>,
@@ -31,9 +31,9 @@ pub struct Results {
     pub against: Option<String>,
     /// What values depend on beside the images.
     pub facts: Vec<(String, String)>,
-    /// The models that are ready.
+    /// The models that are trained.
     pub models: Vec<ModelFacts>,
-    /// Of this program.
+    /// The version of this program.
     pub version: String,
     #[serde(skip)]
     pub(super) record: Record,
@@ -41,38 +41,38 @@ pub struct Results {
     pub(super) identities: Vec<Option<Identity>>,
 }
 
-/// What is known of a model.
+/// Facts about a trained model.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelFacts {
     /// Its name.
     pub name: String,
-    /// SHA-256 of what its weights depend on.
+    /// SHA-256 of the options that its weights depend on.
     pub fingerprint: String,
     /// Checksum of its weights.
     pub checksum: String,
     /// Training steps.
     pub step: u64,
-    /// Weights of the network.
+    /// The number of weights of the network.
     pub parameters: u64,
 }
 
 /// One row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowResult {
-    /// What tells it from the others.
+    /// The text that distinguishes it from the others.
     pub label: String,
     /// The model.
     pub model: String,
-    /// One entry a column; none as long as the model is not trained.
+    /// One entry per column; none while the model is not trained.
     pub entries: Vec<Option<Entry>>,
 }
 
-/// One place of the table.
+/// One entry of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
     /// How images were made.
     pub sample: SampleConfig,
-    /// Network evaluations an image.
+    /// Network evaluations per image.
     pub nfe: usize,
     /// The seeds that have a result.
     pub seeds: Vec<u64>,
@@ -127,7 +127,7 @@ impl Results {
 }
 
 /// Collects the results of a study in a directory.
-pub fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
+pub(super) fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
     let study = &record.study;
     study.validate()?;
     let identities: Vec<Option<Identity>> = (0..study.model.len()).map(|number| dir.known(study, number)).collect();
@@ -168,8 +168,8 @@ pub fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
     })
 }
 
-/// One place of the table, from the cells of its seeds; none if none has a result.
-fn entry(dir: &StudyDir, cells: &[super::Cell], tabled: Option<&Value>) -> Option<Entry> {
+/// One entry of the table, from the cells of its seeds; none if no cell has a result.
+fn entry(dir: &StudyDir, cells: &[Cell], tabled: Option<&Value>) -> Option<Entry> {
     let found: Vec<(u64, CellResult)> =
         cells.iter().filter_map(|cell| Some((cell.seed, dir.result(&cell.key)?))).collect();
     let (first, cell) = (found.first()?, cells.first()?);

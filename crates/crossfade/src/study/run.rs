@@ -1,4 +1,4 @@
-//! A study from the first model to the last cell; whatever is there already is not made again.
+//! The run of a study from the first model to the last cell; results that exist already are not made again.
 use super::cell::{Cell, Identity, Record, StudyDir, cells, readable, write};
 use super::evaluator::Evaluator;
 use super::plan::{Plan, rows};
@@ -13,7 +13,7 @@ use crate::train::StepReport;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Which part of the work.
+/// The part of the work that a run does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Only {
     /// Training and measuring; shards share the models.
@@ -32,17 +32,17 @@ pub struct Options {
     pub out: PathBuf,
     /// Where models are trained; `models` below `out` without it. Studies may share it.
     pub models: Option<PathBuf>,
-    /// Which share is done here.
+    /// The shard that is done here.
     pub shard: Shard,
-    /// Which part of the work.
+    /// The part of the work that is done.
     pub only: Only,
     /// The weights of the metric's network; those of the cache without it.
     pub weights: Option<PathBuf>,
-    /// Images a network evaluation; changes the speed and nothing else.
+    /// Images per batch; this changes the speed and nothing else.
     pub batch: usize,
 }
 
-/// What a run tells of itself.
+/// The progress of a run.
 pub enum Event<'a> {
     /// A step of training.
     Training {
@@ -150,7 +150,7 @@ pub fn run(
     Ok((Outcome { measured: work.measured, done, cells, stopped, failed: work.failed }, results))
 }
 
-/// All that the parts of a run share.
+/// The state of a run.
 pub(super) struct Work<'a> {
     pub(super) plan: &'a Plan,
     pub(super) options: &'a Options,
@@ -188,7 +188,7 @@ impl Work<'_> {
         }
     }
 
-    /// Removes what an earlier study in the same directory knew of models that only have their names in common.
+    /// Removes the identities that an earlier study in this directory has left for other models of the same names.
     fn forget_others(&self) -> Result<()> {
         for (number, model) in self.plan.models.iter().enumerate() {
             let Some(known) = self.dir.known(&self.plan.study, number) else { continue };
@@ -313,7 +313,7 @@ impl Work<'_> {
     }
 }
 
-/// Whether files can be made in a directory: a store of models may be there to be read only.
+/// Whether files can be created in a directory: a shared directory of models may be read-only.
 fn is_writable(dir: &Path) -> bool {
     let probe = dir.join(format!(".probe-{}", std::process::id()));
     std::fs::File::create(&probe).is_ok() && std::fs::remove_file(&probe).is_ok()

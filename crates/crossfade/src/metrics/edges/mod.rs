@@ -23,7 +23,7 @@ use counts::{Counts, count};
 use ground_truth::{Detection, load_detection, load_truth};
 use summary::{Summary, summarise};
 
-/// What is done to a map before it is compared.
+/// How a map is processed before it is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// Non-maximum suppression, then thinning at every threshold: the "S" evaluation of papers, for thick maps.
@@ -35,14 +35,14 @@ pub enum Protocol {
     AsIs,
 }
 
-/// How to measure.
+/// The protocol of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EdgesConfig {
     /// Number of thresholds, evenly between 0 and 1.
     pub thresholds: usize,
     /// Tolerance as a part of the image's diagonal: 0.0075 for the BSDS, 0.011 for NYUD.
     pub max_dist: f64,
-    /// What is done to a map first.
+    /// How a map is processed first.
     pub protocol: Protocol,
 }
 
@@ -68,12 +68,12 @@ impl EdgesConfig {
     }
 }
 
-/// An evaluation: the results, and what they are made of.
+/// The outcome of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Edges {
     /// ODS, OIS, AP, R50 with their protocol.
     pub report: Report,
-    /// Curve and best places.
+    /// The precision-recall curve and its best points.
     pub summary: Summary,
     /// The thresholds.
     pub thresholds: Vec<f64>,
@@ -84,7 +84,7 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// Writes the best place of each image's curve as a table with commas.
+    /// Writes the best point of each image's curve as CSV.
     pub fn save_table(&self, path: &Path) -> Result<()> {
         let mut text = String::from("name,threshold,recall,precision,f\n");
         for (name, p) in self.names.iter().zip(&self.summary.images) {

@@ -105,7 +105,8 @@ impl Extractor {
     /// The network for the metric of that name, by its options.
     pub(super) fn open(options: &MetricOptions, metric: &str) -> Result<Self> {
         let name = options.protocol.unwrap_or(Protocol::NAMES[0]);
-        let unknown = || Error::request(format!("{metric} has no protocol `{name}`; known: {}", Protocol::NAMES.join(", ")));
+        let unknown =
+            || Error::request(format!("{metric} has no protocol `{name}`; known: {}", Protocol::NAMES.join(", ")));
         Self::new(options.weights_of(metric)?, Protocol::named(name).ok_or_else(unknown)?)
     }
 

@@ -1,6 +1,6 @@
 //! A measurement that keeps the features of all images: KID, precision and recall, Inception Score.
-use super::super::metric::{Accumulator, Measurement, Produced, Sample};
 use super::super::Report;
+use super::super::metric::{Accumulator, Measurement, Produced, Sample};
 use super::{Extractor, Features};
 use crate::error::Result;
 

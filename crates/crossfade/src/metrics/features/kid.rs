@@ -54,7 +54,7 @@ impl Metric for KidMetric {
 pub struct KidConfig {
     /// The number of subsets.
     pub subsets: usize,
-    /// Images in each.
+    /// Images in each subset.
     pub size: usize,
     /// Seed of the draws.
     pub seed: u32,

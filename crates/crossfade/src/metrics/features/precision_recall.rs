@@ -53,7 +53,7 @@ impl Metric for PrMetric {
 /// Rows whose distances are held at a time.
 const ROWS: usize = 256;
 
-/// What share of images lies where the other set has images.
+/// The shares of images that lie inside the manifold of the other set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrecisionRecall {
     /// Of the generated images, the share inside the real manifold.
@@ -94,7 +94,7 @@ impl Points {
         Self { values, squares, dim: features.dim }
     }
 
-    /// For each point: what `f` makes of its squared distances to all points of `other`.
+    /// Applies `f` to the squared distances of each point to all points of `other`.
     fn each<T: Send>(&self, other: &Self, f: impl Fn(&mut [f64]) -> T + Sync) -> Vec<T> {
         let targets = matrix(&other.values, self.dim);
         self.values

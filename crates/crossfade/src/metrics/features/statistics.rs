@@ -1,33 +1,33 @@
 //! Statistics in files: `mu` and `sigma` for pytorch-fid and its kin, and the sums that merge exactly.
 use super::extract::PORTION;
-use super::sums::BLOCK;
 use super::npz::{Npz, Values, write};
-use super::{Extractor, Gaussian, FeatureSums, Protocol};
+use super::sums::BLOCK;
+use super::{Extractor, FeatureSums, Gaussian, Protocol};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use std::path::Path;
 
-/// What is known of the features of an image set.
+/// Statistics of the features of an image set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
     /// Mean and covariance.
     pub gaussian: Gaussian,
     /// The sums they come from; other programs do not store them.
     pub sums: Option<FeatureSums>,
-    /// How pictures were prepared, if known.
+    /// How images were prepared, if known.
     pub protocol: Option<Protocol>,
     /// SHA-256 of the network's weights, if known.
     pub weights: Option<String>,
 }
 
 impl Statistics {
-    /// Of features summed up.
+    /// The statistics of summed features.
     pub fn new(sums: FeatureSums, protocol: Option<Protocol>, weights: Option<String>) -> Result<Self> {
         let sums = sums.complete();
         Ok(Self { gaussian: Gaussian::of(&sums)?, sums: Some(sums), protocol, weights })
     }
 
-    /// Of the images of a set, none of them kept.
+    /// The statistics of an image set; features are summed up and not kept.
     pub fn of(extractor: &Extractor, images: &dyn Dataset, progress: &mut dyn FnMut(usize, usize)) -> Result<Self> {
         let mut sums = FeatureSums::new(super::FEATURES);
         let mut add = |row: &[f32]| {
@@ -38,8 +38,8 @@ impl Statistics {
         Self::new(sums, Some(extractor.protocol()), Some(extractor.hash().to_owned()))
     }
 
-    /// As [`Self::of`], to the bit, but kept in the file `part` after every so many blocks of [`FeatureSums`] and taken up from
-    /// there. None if `stop` became true before the end.
+    /// The same result as [`Self::of`], bit by bit, but resumable: the sums are written to the file `part` after every
+    /// `blocks` blocks of [`FeatureSums`], and continued from there. None if `stop` became true before the end.
     pub fn resumed(
         extractor: &Extractor,
         images: &dyn Dataset,
@@ -54,7 +54,7 @@ impl Statistics {
             let n = sums.count() as usize;
             sums.dim() == super::FEATURES && n < total && n.is_multiple_of(BLOCK)
         };
-        // A damaged file, or one of something else, is made anew.
+        // A damaged file, or one of other weights or images, is not used.
         let kept = Self::load(part).ok().filter(|kept| kept.check_made_by(extractor).is_ok());
         let kept = kept.and_then(|kept| kept.sums).filter(fits);
         let mut sums = kept.unwrap_or_else(|| FeatureSums::new(super::FEATURES));
@@ -80,7 +80,7 @@ impl Statistics {
         of(sums).map(Some)
     }
 
-    /// Number of images, if known.
+    /// The number of images, if known.
     pub fn count(&self) -> Option<u64> {
         self.sums.as_ref().map(FeatureSums::count)
     }
@@ -136,12 +136,12 @@ impl Statistics {
         Ok(Self { gaussian: Gaussian { mean, covariance }, sums, protocol, weights })
     }
 
-    /// An error if the two were not made in the same way; what is unknown is let pass.
+    /// An error if the two are known to differ in protocol or weights.
     pub fn check_alike(&self, other: &Self) -> Result<()> {
         self.check(other.protocol, other.weights.as_deref())
     }
 
-    /// An error if it was made in another way than `extractor` would; what is unknown is let pass.
+    /// An error if they are known to differ from `extractor` in protocol or weights.
     pub fn check_made_by(&self, extractor: &Extractor) -> Result<()> {
         self.check(Some(extractor.protocol()), Some(extractor.hash()))
     }
@@ -164,7 +164,7 @@ impl Statistics {
         Ok(())
     }
 
-    /// Of all images of the shards.
+    /// The statistics of all images of the shards, exactly as if they had been one set.
     pub fn merge(shards: Vec<Self>) -> Result<Self> {
         let mut shards = shards.into_iter();
         let mut first = shards.next().ok_or_else(|| Error::request("nothing to merge"))?;

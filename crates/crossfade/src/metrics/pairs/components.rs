@@ -1,9 +1,9 @@
 //! Metrics that are a function of the components of two images: what PSNR, SSIM and MS-SSIM share.
 use rayon::prelude::*;
 
+use super::super::Report;
 use super::super::metric::{Accumulator, EQUAL_DB, Measurement, Metric, MetricOptions, Sample};
 use super::super::raster::{Component, Raster};
-use super::super::Report;
 use super::protocol::Protocol;
 use super::summarise;
 use crate::error::Result;

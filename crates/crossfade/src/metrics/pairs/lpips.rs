@@ -1,9 +1,9 @@
 //! LPIPS of image pairs; the network is in `nn::lpips`.
+use super::super::Report;
 use super::super::metric::{
     Accumulator, Compared, FeatureNetwork, Measurement, Metric, MetricOptions, MetricSpec, Sample, Value, Verb,
 };
 use super::super::raster::Raster;
-use super::super::Report;
 use super::summarise;
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
@@ -38,7 +38,8 @@ struct LpipsAccumulator<'a> {
 impl LpipsMetric {
     fn open(options: &MetricOptions) -> Result<Self> {
         let name = options.protocol.unwrap_or(SPEC.protocols[0]);
-        let unknown = || Error::request(format!("lpips has no backbone `{name}`; known: {}", SPEC.protocols.join(", ")));
+        let unknown =
+            || Error::request(format!("lpips has no backbone `{name}`; known: {}", SPEC.protocols.join(", ")));
         let backbone = Backbone::ALL.into_iter().find(|backbone| backbone.name() == name).ok_or_else(unknown)?;
         let network = Lpips::load(options.weights_of(SPEC.name)?, backbone, options.device)?;
         Ok(Self { network, device: options.device.clone() })

@@ -42,12 +42,12 @@ pub(super) const SPEC: MetricSpec = MetricSpec {
 /// The thresholds that the benchmark takes unless told otherwise.
 pub const THRESHOLDS: usize = 99;
 
-/// An evaluation: the results, and what they are made of.
+/// The outcome of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Regions {
     /// The results with their protocol.
     pub report: Report,
-    /// Best scales and curves.
+    /// The best scales, and curves over the scales.
     pub summary: Summary,
     /// The thresholds of contour maps, or the numbers 1, 2, 3 … of segmentations.
     pub thresholds: Vec<f64>,

@@ -1,11 +1,11 @@
-//! Saliency maps against masks: MAE, F, weighted F, S and E, one file a measure.
-pub mod curves;
-pub mod e_measure;
-pub mod f_measure;
-pub mod mae;
+//! Saliency maps against masks: MAE, F, weighted F, S and E, one file per measure.
+mod curves;
+mod e_measure;
+mod f_measure;
+mod mae;
 mod metric;
-pub mod s_measure;
-pub mod weighted_f;
+mod s_measure;
+mod weighted_f;
 
 use std::path::Path;
 
@@ -20,46 +20,46 @@ use crate::error::{Error, Result};
 use crate::plot::{Chart, Series};
 use curves::{LEVELS, adaptive, mean_and_max, overlaps};
 
-/// The side of images in the reference's evaluation.
+/// The side of images in the evaluation of the reference implementation.
 const ADM_SIDE: usize = 384;
 
-/// At what size images are compared.
+/// The size at which maps and masks are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {
-    /// As they are: a map of another size than its mask is an error.
+    /// Their own size; a map of another size than its mask is an error.
     #[default]
     Original,
-    /// The map is brought to the size of its mask.
+    /// The map is resized to the size of its mask.
     Mask,
-    /// Both are brought to 384x384, as in the reference.
+    /// Both are resized to 384x384, as in the reference implementation.
     Adm,
 }
 
-/// What is done to a map's values first.
+/// How the values of a map are normalised first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Normalise {
-    /// Nothing: a map that is never sure stays so.
+    /// Not at all: a map without confident values keeps them.
     #[default]
     None,
-    /// Stretched to 0 … 1.
+    /// Stretched linearly to 0 … 1.
     MinMax,
     /// As `sal_eval_toolbox`: divided by its maximum; for the MAE stretched to 0 … 1.
     Toolbox,
 }
 
-/// How to measure.
+/// The protocol of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SaliencyConfig {
-    /// At what size.
+    /// The size at which maps are compared.
     pub size: Size,
-    /// With what values.
+    /// How values are normalised.
     pub normalise: Normalise,
-    /// Where to cut the map into a binary one first; none keeps it soft.
+    /// The threshold at which maps are made binary first; none keeps them soft.
     pub binarise: Option<f64>,
 }
 
 impl SaliencyConfig {
-    /// The reference's protocol: map and mask at 384x384, both cut at one half.
+    /// The protocol of the reference implementation: map and mask at 384x384, both thresholded at one half.
     pub fn adm() -> Self {
         Self { size: Size::Adm, normalise: Normalise::None, binarise: Some(0.5) }
     }
@@ -90,7 +90,7 @@ pub struct Scores {
     pub adaptive_e: f64,
 }
 
-/// The means over images at each of the thresholds k / 255.
+/// Means over images at each of the thresholds k / 255.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Curves {
     /// Precision.
@@ -105,7 +105,7 @@ pub struct Curves {
     pub e: Vec<f64>,
 }
 
-/// An evaluation: the results, and what they are made of.
+/// The outcome of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Saliency {
     /// The measures with their protocol.
@@ -116,7 +116,7 @@ pub struct Saliency {
     pub curves: Curves,
 }
 
-/// Scores and curves (precision, recall, F, E) of one image, and what a reader should be warned of.
+/// Scores and curves (precision, recall, F, E) of one image, and two conditions that the report warns of.
 struct Measured {
     scores: Scores,
     curves: [Vec<f64>; 4],
@@ -174,7 +174,7 @@ fn measure_images(
     Ok(score(name, map, &mask, config))
 }
 
-/// The image in grey and at another size, bilinear.
+/// Converts an image to grey and resizes it bilinearly.
 fn fit(image: &Image, (width, height): (usize, usize)) -> Image {
     resize(&image.with_channels(1), width, height, Filter::Bilinear, PassOrder::HorizontalFirst)
 }
@@ -295,7 +295,7 @@ fn report(measured: &[Measured], curves: &Curves, config: &SaliencyConfig) -> Re
 }
 
 impl Saliency {
-    /// Writes the images' scores as a table with commas.
+    /// Writes the images' scores as CSV.
     pub fn save_table(&self, path: &Path) -> Result<()> {
         let mut text = String::from("name,mae,max_f,mean_f,adaptive_f,weighted_f,s,max_e,mean_e,adaptive_e\n");
         for s in &self.images {

@@ -1,4 +1,4 @@
-//! From what was typed to features and statistics.
+//! From the arguments of the command line to features and statistics.
 use super::NetworkArgs;
 use crate::context::Context;
 use anyhow::Result;
@@ -24,15 +24,15 @@ impl NetworkArgs {
     }
 }
 
-/// One side of a distance, and how to name it.
+/// One of the two image sets of a distance.
 pub struct Side {
     pub statistics: Statistics,
     pub about: String,
-    /// In groups, if an interval was asked for.
+    /// The sums in groups, if an interval was asked for.
     pub grouped: Option<GroupedSums>,
 }
 
-/// Opens a source that must be images.
+/// Opens an image set; stored statistics are refused.
 pub fn images(text: &str) -> Result<Box<dyn Dataset>> {
     match open(text)? {
         Input::Images(images) => Ok(images),
@@ -48,7 +48,7 @@ pub fn features(extractor: &Extractor, images: &dyn Dataset, context: &Context) 
     Ok(extractor.features(images, &mut |done, all| progress.set(done as u64, all as u64))?)
 }
 
-/// Statistics as they are, or of images.
+/// The statistics of one side: stored ones, or those of its images.
 pub fn side(text: &str, input: Input, extractor: Option<&Extractor>, grouped: bool, context: &Context) -> Result<Side> {
     let images = match (input, extractor) {
         (Input::Statistics(statistics), _) => {
