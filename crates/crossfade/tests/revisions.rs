@@ -6,11 +6,9 @@
 use crossfade::data::{Dataset, Image};
 use crossfade::engine::Device;
 use crossfade::lab::{LabConfig, processes, run};
-use crossfade::metrics::{
-    Compared, MetricOptions, Reference, ReferenceWork, RegisteredMetric, Sample,
-};
+use crossfade::metrics::{Compared, MetricOptions, Reference, ReferenceWork, RegisteredMetric, Sample};
 use crossfade::sample::Sampler;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::Path;
 
 /// Relative difference that is rounding: the functions of the platform's mathematics library differ in their last digits.
@@ -97,9 +95,9 @@ fn changed_numbers_have_a_new_revision() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/revisions.json");
     let found: Vec<_> = samplers().into_iter().chain(metrics()).collect();
     if std::env::var_os("CROSSFADE_UPDATE_REVISIONS").is_some() {
-        let all: serde_json::Map<String, Value> =
-            found.iter().map(|(name, revision, number)| (name.clone(), json!([revision, number]))).collect();
-        std::fs::write(&path, serde_json::to_string_pretty(&all).unwrap() + "\n").unwrap();
+        let lines: Vec<String> =
+            found.iter().map(|(name, n, number)| format!("  \"{name}\": [{n}, {number:?}]")).collect();
+        std::fs::write(&path, format!("{{\n{}\n}}\n", lines.join(",\n"))).unwrap();
     }
     let stored: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let advice = "raise its revision if the change is meant, then run with CROSSFADE_UPDATE_REVISIONS=1";

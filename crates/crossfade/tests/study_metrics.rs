@@ -19,6 +19,7 @@ seed = 4
 [task]
 TASK
 [condition]
+channels = CHANNELS
 width = 8
 mult = [1, 2]
 encoder = { kind = "unet", width = 8, stride = 1 }
@@ -53,8 +54,12 @@ metric = "METRIC"
 held_out = [HELD_OUT]
 "#;
 
-fn write_study(dir: &Path, task: &str, data: &str, metric: &str, held_out: &str) {
-    std::fs::write(dir.join("base.toml"), BASE.replace("TASK", task).replace("DATA", data)).unwrap();
+fn write_study(dir: &Path, [task, channels]: [&str; 2], data: &str, metric: &str, held_out: &str) {
+    std::fs::write(
+        dir.join("base.toml"),
+        BASE.replace("TASK", task).replace("CHANNELS", channels).replace("DATA", data),
+    )
+    .unwrap();
     std::fs::write(dir.join("study.toml"), STUDY.replace("METRIC", metric).replace("HELD_OUT", held_out)).unwrap();
 }
 
@@ -97,7 +102,7 @@ fn super_resolution_is_swept_by_every_metric_of_images() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let task = "kind = \"super-resolution\"\nscale = 2\nsize = 32\nlow = \"enlarged\"";
-    write_study(dir, task, "kind = \"procedural\"\nlen = 16", "psnr", r#""data.seed=9", "data.len=4""#);
+    write_study(dir, [task, "3"], "kind = \"procedural\"\nlen = 16", "psnr", r#""data.seed=9", "data.len=4""#);
     let (_, psnr) = sweep(dir, "psnr", &[], None);
     assert!(psnr.markdown().contains("PSNR, dB (higher is better)") && psnr.value.is_none());
     let weights = dir.join("lpips.safetensors");
@@ -150,7 +155,7 @@ fn saliency_is_swept_and_another_value_needs_no_measurement() {
     let ([images, masks], [test_images, test_masks]) = (pairs("train"), pairs("test"));
     let data = format!("kind = \"pairs\"\nimages = \"{images}\"\nlabels = \"{masks}\"");
     let held_out = format!("\"data.images={test_images}\", \"data.labels={test_masks}\"");
-    write_study(dir, "kind = \"saliency\"\nsize = 16", &data, "saliency", &held_out);
+    write_study(dir, ["kind = \"saliency\"\nsize = 16", "1"], &data, "saliency", &held_out);
     let (outcome, mae) = sweep(dir, "out", &[], None);
     assert_eq!(outcome.measured, 4);
     assert!(mae.markdown().contains("MAE (lower is better)"), "{}", mae.markdown());

@@ -129,7 +129,7 @@ fn check_metric(study: &Study, config: &RunConfig) -> std::result::Result<(), St
         };
     }
     if evaluate.held_out.is_empty() {
-        let advice = "a task is measured on held-out images; set evaluate.held_out";
+        let advice = "set evaluate.held_out (--held-out of `crossfade compare`)";
         return Err(format!("the metric {} would measure the images that were trained on: {advice}", metric.name));
     }
     if metric.compared == Compared::Map && task.target_channels() != Some(1) {

@@ -136,9 +136,11 @@ impl Results {
 
     fn settings_of(&self, page: &mut Page) {
         page.heading("How it was made");
+        let revisions = self.record.revisions.iter().map(|(name, revision)| format!("{name} {revision}"));
         let mut facts = vec![
             ("program".to_string(), format!("crossfade {}", self.version)),
-            ("images a measurement".into(), self.count.to_string()),
+            ("revisions".into(), revisions.collect::<Vec<_>>().join(", ")),
+            ("images per measurement".into(), self.count.to_string()),
             ("seeds".into(), self.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
             ("weights".into(), "moving average".into()),
             ("reference".into(), self.record.reference.clone()),

@@ -52,8 +52,11 @@ fn compares_sets(metric: RegisteredMetric) -> bool {
 impl Subcommand for RegisteredCommand {
     fn augment_subcommands(command: Command) -> Command {
         command.subcommands(common().map(|(metric, examples)| {
-            let verb = Command::new(metric.name).about(metric.about).after_help(examples);
-            if compares_sets(metric) { SetArgs::augment_args(verb) } else { ComponentArgs::augment_args(verb) }
+            let verb = Command::new(metric.name);
+            let sets = compares_sets(metric);
+            let verb = if sets { SetArgs::augment_args(verb) } else { ComponentArgs::augment_args(verb) };
+            // The derived arguments bring their own description along, which is for programmers.
+            verb.about(metric.about).after_help(examples)
         }))
     }
 
