@@ -3,6 +3,7 @@
 #[path = "../../crossfade/tests/common/shared.rs"]
 mod shared;
 
+use crossfade::metrics::{RegisteredMetric, Verb};
 use serde_json::Value;
 use shared::shared;
 use std::path::Path;
@@ -241,7 +242,7 @@ fn evaluation_prints_protocols_or_errors() {
     let (empty, absent) = (dir.path().join("empty"), dir.path().join("absent"));
     std::fs::create_dir(&empty).unwrap();
     let (empty, absent) = (empty.to_str().unwrap(), absent.to_str().unwrap());
-    for verb in ["psnr", "ssim", "saliency", "edges", "regions"] {
+    for verb in ["psnr", "ssim", "pixel-frechet", "saliency", "edges", "regions"] {
         let failed = |a: &str, b: &str| {
             let done = crossfade(&["eval", verb, a, b]);
             let stderr = String::from_utf8_lossy(&done.stderr).into_owned();

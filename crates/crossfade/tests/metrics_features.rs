@@ -71,10 +71,10 @@ fn random(n: usize, dim: usize, seed: u64) -> Features {
     Features { dim, values: values.iter().enumerate().map(|(i, v)| (v + (i % dim) as f32 * 0.1).abs()).collect() }
 }
 
-fn moments(features: &Features, rows: std::ops::Range<usize>) -> Moments {
-    let mut moments = Moments::new(features.dim);
-    rows.for_each(|i| moments.push(features.row(i)));
-    moments
+fn sums(features: &Features, rows: std::ops::Range<usize>) -> FeatureSums {
+    let mut sums = FeatureSums::new(features.dim);
+    rows.for_each(|i| sums.push(features.row(i)));
+    sums
 }
 
 #[track_caller]
@@ -172,7 +172,7 @@ fn distances_equal_torch_fidelity_and_scipy() {
     let got = inception_score(&features(&expected["logits"]), 10, 2020).unwrap();
     close(got.mean, number("is", "mean"), 1e-6);
     close(got.std, number("is", "std"), 1e-5);
-    let [a, b] = [a, b].map(|f| Gaussian::of(&moments(&f, 0..f.len())).unwrap());
+    let [a, b] = [a, b].map(|f| Gaussian::of(&sums(&f, 0..f.len())).unwrap());
     close(Frechet::to(b).unwrap().distance(&a).unwrap(), expected["frechet"].as_f64().unwrap(), 1e-6);
 }
 
@@ -195,9 +195,9 @@ fn the_frechet_distance_has_its_closed_form() {
 #[test]
 fn shards_merge_to_what_one_pass_gives() {
     let all = random(1000, 48, 3);
-    let mut one = moments(&all, 0..1000);
-    let shards = [0..1, 1..130, 130..131, 131..700, 700..1000].map(|rows| moments(&all, rows));
-    let mut merged = Moments::new(48);
+    let mut one = sums(&all, 0..1000);
+    let shards = [0..1, 1..130, 130..131, 131..700, 700..1000].map(|rows| sums(&all, rows));
+    let mut merged = FeatureSums::new(48);
     shards.into_iter().rev().try_for_each(|shard| merged.merge(shard)).unwrap();
     assert_eq!(merged.count(), 1000);
     let (exact, got) = (one.covariance().unwrap(), merged.covariance().unwrap());
@@ -212,7 +212,7 @@ fn statistics_survive_their_file_and_mixing_is_refused() {
     let path = |name: &str| dir.path().join(name);
     let all = random(300, 20, 4);
     let hash = Some("ab".repeat(32));
-    let make = |rows, protocol| Statistics::new(moments(&all, rows), Some(protocol), hash.clone()).unwrap();
+    let make = |rows, protocol| Statistics::new(sums(&all, rows), Some(protocol), hash.clone()).unwrap();
     let (a, b) = (make(0..100, Protocol::PytorchFid), make(100..300, Protocol::PytorchFid));
     a.save(&path("a.npz")).unwrap();
     let read = Statistics::load(&path("a.npz")).unwrap();
@@ -227,7 +227,7 @@ fn statistics_survive_their_file_and_mixing_is_refused() {
     );
     let other = Statistics { weights: Some("cd".repeat(32)), ..whole.clone() };
     error_of(whole.check_alike(&other), &["two sets of weights"]);
-    let foreign = Statistics { moments: None, ..whole };
+    let foreign = Statistics { sums: None, ..whole };
     error_of(Statistics::merge(vec![a, foreign]), &["without sums", "eval stats"]);
 }
 
@@ -248,11 +248,11 @@ fn files_of_numpy_are_read() {
 /// The jackknife's error is about the spread over independent sets, and its correction removes most of the bias.
 #[test]
 fn the_interval_tells_spread_and_bias() {
-    let reference = Gaussian::of(&moments(&random(40_000, 8, 1000), 0..40_000)).unwrap();
+    let reference = Gaussian::of(&sums(&random(40_000, 8, 1000), 0..40_000)).unwrap();
     let frechet = Frechet::to(reference).unwrap();
     let sets: Vec<(f64, Interval)> = (0..40)
         .map(|seed| {
-            let (set, mut grouped) = (random(400, 8, seed), GroupedMoments::new(8));
+            let (set, mut grouped) = (random(400, 8, seed), GroupedSums::new(8));
             (0..400).for_each(|i| grouped.push(set.row(i)));
             let whole = Gaussian::of(&grouped.total().unwrap()).unwrap();
             (frechet.distance(&whole).unwrap(), grouped.interval(&frechet, &mut |_, _| ()).unwrap())
@@ -289,7 +289,7 @@ fn bad_inputs_are_named() {
     error_of(kid(&few, &few, KidConfig::default()), &["1000", "only 9", "--subset-size"]);
     error_of(precision_recall(&few, &few, 9), &["9 images", "--neighbours"]);
     error_of(inception_score(&few, 10, 0), &["9 images", "--splits"]);
-    error_of(moments(&few, 0..1).covariance(), &["two or more"]);
+    error_of(sums(&few, 0..1).covariance(), &["two or more"]);
 }
 
 #[test]

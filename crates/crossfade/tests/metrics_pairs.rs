@@ -10,8 +10,9 @@ use crossfade::data::cifar10::Cifar10;
 use crossfade::data::matlab_resize::{Scale, imresize};
 use crossfade::data::{Dataset, Split};
 use crossfade::engine::{Device, Tensor, from_vec, to_host};
-use crossfade::metrics::pairs::{self, Channel, Metric, Pairs, Picture, Protocol, Window};
+use crossfade::metrics::pairs::{self, Channel, PairedFiles, Protocol, Window};
 use crossfade::metrics::statistics::{self, Summary, Welch, bootstrap, incomplete_beta, t_quantile};
+use crossfade::metrics::{Metric, MetricOptions, Raster, RegisteredMetric, Sample};
 use crossfade::nn::lpips::{Backbone, Lpips};
 use crossfade::nn::{Decoders, NetworkPorts, UNetConfig, preset};
 use crossfade::sample::Sampler;
@@ -62,6 +63,29 @@ fn distorted(target: &Image, seed: u64) -> Image {
     Image { pixels: target.pixels.iter().zip(change).map(add).collect(), ..target.clone() }
 }
 
+/// A registered metric of pairs by its name.
+fn metric(name: &str, protocol: &Protocol) -> Box<dyn Metric> {
+    let device = Device::flex();
+    let options = MetricOptions { pairs: Some(protocol.clone()), ..MetricOptions::new(&device) };
+    (RegisteredMetric::parse(name).unwrap().open)(&options).unwrap()
+}
+
+fn lpips(weights: &Path) -> Box<dyn Metric> {
+    let device = Device::flex();
+    let options = MetricOptions { weights: Some(weights), ..MetricOptions::new(&device) };
+    (RegisteredMetric::parse("lpips").unwrap().open)(&options).unwrap()
+}
+
+/// The value of one pair of images.
+fn value(name: &str, output: &Raster, target: &Raster, protocol: &Protocol) -> Result<f64, String> {
+    let metric = metric(name, protocol);
+    let mut accumulator = metric.accumulator();
+    let (output, target) = (output.clone(), Some(target.clone()));
+    let sample = Sample { name: "pair".into(), origin: "pair".into(), output, target };
+    accumulator.add(vec![sample]).map_err(|e| e.to_string())?;
+    Ok(accumulator.finish().unwrap().report.get(name).unwrap())
+}
+
 fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
 }
@@ -72,42 +96,42 @@ fn psnr_and_ssim_equal_the_references() {
         let size = numbers(&case["size"]).into_iter().map(|v| v as usize).collect::<Vec<_>>();
         let seed = case["seed"].as_u64().unwrap();
         let target = picture(case["kind"].as_str().unwrap(), seed, size.try_into().unwrap());
-        let (a, b) = (Picture::from(&distorted(&target, seed)), Picture::from(&target));
+        let (a, b) = (Raster::from(&distorted(&target, seed)), Raster::from(&target));
         let crop = case["crop"].as_u64().map(|n| n as usize);
-        let of = |metric: Metric, name: &str| metric.of(&a, &b, &Protocol::named(name, crop).unwrap()).unwrap();
-        close(of(Metric::Psnr, "adm"), &case["psnr"], 1e-10, "psnr");
-        close(of(Metric::Ssim, "adm"), &case["ssim"], 1e-10, "ssim");
-        close(of(Metric::Ssim, "adm"), &case["ssim_skimage_gaussian"], 1e-10, "ssim, Gaussian of scikit-image");
-        close(of(Metric::Ssim, "skimage"), &case["ssim_skimage"], 1e-10, "ssim of scikit-image");
+        let of = |metric: &str, name: &str| value(metric, &a, &b, &Protocol::named(name, crop).unwrap()).unwrap();
+        close(of("psnr", "adm"), &case["psnr"], 1e-10, "psnr");
+        close(of("ssim", "adm"), &case["ssim"], 1e-10, "ssim");
+        close(of("ssim", "adm"), &case["ssim_skimage_gaussian"], 1e-10, "ssim, Gaussian of scikit-image");
+        close(of("ssim", "skimage"), &case["ssim_skimage"], 1e-10, "ssim of scikit-image");
         if target.channels == 3 {
-            close(of(Metric::Psnr, "basicsr"), &case["psnr_y"], 1e-10, "psnr of y");
-            close(of(Metric::Psnr, "sr-matlab"), &case["psnr_y_rounded"], 1e-10, "psnr of rounded y");
-            close(of(Metric::Ssim, "basicsr"), &case["ssim_y"], 1e-10, "ssim of y");
-            close(of(Metric::Ssim, "sr-matlab"), &case["ssim_y_rounded"], 1e-10, "ssim of rounded y");
+            close(of("psnr", "basicsr"), &case["psnr_y"], 1e-10, "psnr of y");
+            close(of("psnr", "sr-matlab"), &case["psnr_y_rounded"], 1e-10, "psnr of rounded y");
+            close(of("ssim", "basicsr"), &case["ssim_y"], 1e-10, "ssim of y");
+            close(of("ssim", "sr-matlab"), &case["ssim_y_rounded"], 1e-10, "ssim of rounded y");
         }
         if case.get("ms_ssim").is_some() {
-            close(of(Metric::MsSsim, "adm"), &case["ms_ssim"], 1e-10, "ms-ssim");
+            close(of("ms-ssim", "adm"), &case["ms_ssim"], 1e-10, "ms-ssim");
         }
         if let Some(theirs) = case.get("ms_ssim_pytorch") {
             // That package keeps its window and weights in single precision.
-            close(of(Metric::MsSsim, "adm"), theirs, 2e-6, "ms-ssim of pytorch-msssim");
+            close(of("ms-ssim", "adm"), theirs, 2e-6, "ms-ssim of pytorch-msssim");
         }
     }
 }
 
 #[test]
 fn equal_pictures_are_perfect_and_small_ones_are_refused() {
-    let image = Picture::from(&picture("walk", 1, [170, 165, 3]));
+    let image = Raster::from(&picture("walk", 1, [170, 165, 3]));
     let protocol = Protocol::named("adm", None).unwrap();
-    assert_eq!(Metric::Psnr.of(&image, &image, &protocol).unwrap(), f64::INFINITY);
-    for metric in [Metric::Ssim, Metric::MsSsim] {
-        assert!((metric.of(&image, &image, &protocol).unwrap() - 1.0).abs() < 1e-12);
+    assert_eq!(value("psnr", &image, &image, &protocol).unwrap(), f64::INFINITY);
+    for metric in ["ssim", "ms-ssim"] {
+        assert!((value(metric, &image, &image, &protocol).unwrap() - 1.0).abs() < 1e-12);
     }
-    let small = Picture::from(&picture("walk", 1, [30, 10, 1]));
-    assert!(Metric::Ssim.of(&small, &small, &protocol).unwrap_err().contains("11"));
-    assert!(Metric::MsSsim.of(&small, &small, &protocol).unwrap_err().contains("161"));
+    let small = Raster::from(&picture("walk", 1, [30, 10, 1]));
+    assert!(value("ssim", &small, &small, &protocol).unwrap_err().contains("11"));
+    assert!(value("ms-ssim", &small, &small, &protocol).unwrap_err().contains("161"));
     let cut = Protocol { crop: 5, ..protocol };
-    assert!(Metric::Psnr.of(&small, &small, &cut).unwrap_err().contains("border"));
+    assert!(value("psnr", &small, &small, &cut).unwrap_err().contains("border"));
     assert!(Protocol::named("basicsr", None).unwrap_err().to_string().contains("--crop"));
     assert!(Protocol::named("best", None).unwrap_err().to_string().contains("sr-matlab"));
 }
@@ -126,7 +150,7 @@ fn matlab_resizing_is_byte_identical_and_gives_the_published_psnr() {
             assert_eq!(imresize(&high, Scale { up: 1, down: n }).unwrap(), low, "{name} x{n}");
             if n == 4 {
                 let up = imresize(&low, Scale { up: 4, down: 1 }).unwrap();
-                let psnr = Metric::Psnr.of(&Picture::from(&up), &Picture::from(&high), &protocol).unwrap();
+                let psnr = value("psnr", &Raster::from(&up), &Raster::from(&high), &protocol).unwrap();
                 close(psnr, &expected["set5_x4_bicubic_y_psnr"][name], 0.01, name);
                 sum += psnr;
             }
@@ -307,8 +331,8 @@ fn folders() -> tempfile::TempDir {
     dir
 }
 
-fn open(dir: &Path) -> crossfade::Result<Pairs> {
-    Pairs::open(&dir.join("outputs"), &dir.join("targets"), "")
+fn open(dir: &Path) -> crossfade::Result<PairedFiles> {
+    PairedFiles::open(&dir.join("outputs"), &dir.join("targets"), "")
 }
 
 #[test]
@@ -318,12 +342,12 @@ fn folders_are_measured_alike_on_any_number_of_threads() {
     let protocol = Protocol::named("adm", None).unwrap();
     let weights = dir.path().join("weights.safetensors");
     synthetic(Backbone::Alex, &weights);
-    let net = Lpips::load(&weights, Backbone::Alex, &Device::flex()).unwrap();
+    let net = lpips(&weights);
     let on = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            let planes = pairs::evaluate(Metric::Ssim, &pairs, &protocol, &|_, _| ()).unwrap();
-            (planes, pairs::lpips(&net, &pairs, &Device::flex(), &|_, _| ()).unwrap())
+            let planes = pairs::evaluate(&*metric("ssim", &protocol), &pairs, &|_, _| ()).unwrap();
+            (planes, pairs::evaluate(&*net, &pairs, &|_, _| ()).unwrap())
         })
     };
     let (planes, lpips) = on(1);
@@ -333,8 +357,8 @@ fn folders_are_measured_alike_on_any_number_of_threads() {
     assert_eq!(planes.report.get("ssim"), Some(mean));
     // One at a time gives what batches give.
     for (pair, (_, value)) in pairs.pairs.iter().zip(&lpips.images) {
-        let one = Pairs::open(&pair.output, &pair.target, "").unwrap();
-        assert_eq!(pairs::lpips(&net, &one, &Device::flex(), &|_, _| ()).unwrap().report.get("lpips"), Some(*value));
+        let one = PairedFiles::open(&pair.output, &pair.target, "").unwrap();
+        assert_eq!(pairs::evaluate(&*net, &one, &|_, _| ()).unwrap().report.get("lpips"), Some(*value));
     }
     let text = lpips.report.to_string();
     assert!(text.contains("sha256:") && text.contains("alex") && text.contains("images"), "{text}");
@@ -346,7 +370,7 @@ fn bad_pairs_are_errors_that_name_the_file() {
     let failure = |spoil: &dyn Fn(&Path)| {
         let dir = folders();
         spoil(dir.path());
-        let found = open(dir.path()).and_then(|p| pairs::evaluate(Metric::Psnr, &p, &protocol, &|_, _| ()));
+        let found = open(dir.path()).and_then(|p| pairs::evaluate(&*metric("psnr", &protocol), &p, &|_, _| ()));
         found.unwrap_err().to_string()
     };
     let has = |error: String, parts: &[&str]| parts.iter().for_each(|p| assert!(error.contains(p), "{p} in {error}"));
@@ -385,7 +409,7 @@ fn arrays_of_floats_are_read_and_rounded_on_request() {
     let b = npy(dir.path(), "b.npy", "|u1", "(1, 2, 3)", &[0, 26, 51, 128, 255, 255]);
     let psnr = |quantise: bool| {
         let protocol = Protocol { quantise, ..Protocol::named("adm", None).unwrap() };
-        Metric::Psnr.of(&Picture::load(&a).unwrap(), &Picture::load(&b).unwrap(), &protocol).unwrap()
+        value("psnr", &Raster::load(&a).unwrap(), &Raster::load(&b).unwrap(), &protocol).unwrap()
     };
     assert_eq!(psnr(true), f64::INFINITY);
     let squares = [0.5, 0.5, 0.02 * 255.0].map(|d: f64| d * d).iter().sum::<f64>();
@@ -398,7 +422,7 @@ fn arrays_of_floats_are_read_and_rounded_on_request() {
         ("type.npy", "<i8", "(1, 1)", vec![0; 8], "<i8"),
         ("shape.npy", "|u1", "(1, 1, 2)", vec![0; 2], "[1, 1, 2]"),
     ] {
-        let error = Picture::load(&npy(dir.path(), name, dtype, shape, &data)).unwrap_err().to_string();
+        let error = Raster::load(&npy(dir.path(), name, dtype, shape, &data)).unwrap_err().to_string();
         assert!(error.contains(name) && error.contains(part), "{error}");
     }
     assert_eq!(Protocol::named("adm", None).unwrap().channel, Channel::Rgb);
@@ -529,7 +553,7 @@ fn reports_are_read_back_and_compared() {
     let pairs = open(dir.path()).unwrap();
     let report = |name: &str, protocol: &str| {
         let protocol = Protocol::named(protocol, None).unwrap();
-        let found = pairs::evaluate(Metric::Ssim, &pairs, &protocol, &|_, _| ()).unwrap();
+        let found = pairs::evaluate(&*metric("ssim", &protocol), &pairs, &|_, _| ()).unwrap();
         let path = dir.path().join(name);
         std::fs::write(&path, serde_json::to_vec(&found.report).unwrap()).unwrap();
         (found.report.get("ssim").unwrap(), path)

@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used)]
 use crossfade::Error;
 use crossfade::checkpoint;
-use crossfade::config::{Axes, Evaluate, Metric, Study};
+use crossfade::config::{Axes, Evaluate, Study};
 use crossfade::engine::Device;
 use crossfade::generate::Shard;
+use crossfade::metrics::RegisteredMetric;
 use crossfade::study::{Event, Only, Options, Outcome, Plan, Request, compare, merge, run};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -421,7 +422,9 @@ held_out = ["data.seed=9", "data.len=4"]
     let error = run(&few, &options(dir.path().join("few")), &Device::flex(), &stop, &mut |_| ()).unwrap_err();
     assert!(error.to_string().contains("4 held-out images"), "{error}");
     let wrong = Plan::open(&path, &["evaluate.metric=pixel-frechet", "evaluate.held_out=[]"], None).unwrap_err();
-    assert!(wrong.to_string().contains("model adm: the metric psnr"), "{wrong}");
+    assert!(wrong.to_string().contains("model adm: the metric pixel-frechet would measure"), "{wrong}");
+    let wrong = Plan::open(&path, &["evaluate.metric=saliency"], None).unwrap_err().to_string();
+    assert!(wrong.contains("saliency is for maps") && wrong.contains("super-resolution makes images"), "{wrong}");
 }
 
 /// Every study that comes with the program makes sense.
@@ -452,7 +455,7 @@ fn two_checkpoints_are_compared_from_the_same_noise() {
     let request = |b: &str| Request {
         checkpoints: [at("study/models/adm"), at(b)],
         sample: Axes { steps: vec![2, 4], seeds: vec![0, 1], count: 24, ..Axes::default() },
-        evaluate: Evaluate { metric: Metric::PixelFrechet, ..Evaluate::default() },
+        evaluate: Evaluate { metric: RegisteredMetric::parse("pixel-frechet").unwrap(), ..Evaluate::default() },
         out: at(&format!("against {}", b.replace('/', " "))),
         data_root: None,
         weights: None,

@@ -1,13 +1,13 @@
 //! `crossfade compare`.
-use super::sweep::Shown;
+use super::sweep::ProgressBars;
+use super::train::{Stopped, stop_on_interrupt};
 use crate::cli::one_of;
 use crate::context::Context;
 use crate::interrupt::{Stopped, stop_on_interrupt};
 use anyhow::{Context as _, Result};
 use clap::Args;
-use crossfade::Error;
-use crossfade::config::{Axes, Evaluate, Metric};
-use crossfade::metrics::features::Protocol;
+use crossfade::config::{Axes, Evaluate};
+use crossfade::metrics::{METRIC_NAMES, RegisteredMetric};
 use crossfade::study::{Request, compare};
 use std::path::PathBuf;
 
@@ -18,6 +18,7 @@ use std::path::PathBuf;
   crossfade compare runs/a runs/b --evaluations 5,10,25 --count 5000 --out a-against-b
   crossfade compare old.safetensors new.safetensors --samplers ab2 --steps 10 --json
   crossfade compare runs/sr-a runs/sr-b --metric psnr --held-out data.path=photos/test --count 50
+  crossfade compare runs/sal-a runs/sal-b --metric saliency --value max-f --held-out data.split=test --count 500
 
 Both make images from the same noise; without --samplers each by its own sampler. The directory gets comparison.html and
 report.html, pages that need nothing else; a comparison that was stopped goes on in the same directory.")]
@@ -26,7 +27,7 @@ pub struct CompareArgs {
     #[arg(value_name = "A")]
     a: PathBuf,
 
-    /// Another
+    /// Another run directory or checkpoint
     #[arg(value_name = "B")]
     b: PathBuf,
 
@@ -50,23 +51,28 @@ pub struct CompareArgs {
     #[arg(long, value_name = "S,…", value_delimiter = ',', default_value = "0,1,2")]
     seeds: Vec<u64>,
 
-    /// Images a seed
+    /// Images per seed
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(2..))]
     count: u64,
 
-    /// What is measured; fid, kid, is and pr need the weights of Inception, psnr is for networks with a condition
-    #[arg(long, default_value = "fid", value_parser = one_of(Metric::ALL.map(Metric::name)))]
+    /// The metric; psnr, ssim, ms-ssim, lpips, saliency and edges compare with targets and need --held-out
+    #[arg(long, default_value = "fid", value_parser = one_of(METRIC_NAMES))]
     metric: String,
 
-    /// How pictures are resized for Inception
-    #[arg(long, default_value = "torch-fidelity", value_parser = one_of(Protocol::NAMES.iter().copied()))]
-    protocol: String,
+    /// The value of the metric to show and to test, as max-f of saliency [default: its first one]
+    #[arg(long, value_name = "NAME")]
+    value: Option<String>,
 
-    /// What images are compared with: train for the training images of A, or what `crossfade eval fid` takes
-    #[arg(long, value_name = "IMAGES", default_value = "train")]
+    /// The protocol of the metric, as pytorch-fid of fid or basicsr of psnr [default: its first one]
+    #[arg(long, value_name = "NAME")]
+    protocol: Option<String>,
+
+    /// What sets of images are compared with: train for the training images of A, or what `crossfade eval fid` takes; auto
+    /// is train, but for a task the targets of its held-out images
+    #[arg(long, value_name = "IMAGES", default_value = "auto")]
     reference: String,
 
-    /// For psnr: a setting that puts held-out images in the place of A's training images, as data.path=photos/test
+    /// For tasks: a setting that puts held-out images in the place of A's training images, as data.path=photos/test
     #[arg(long, value_name = "KEY=VALUE")]
     held_out: Vec<String>,
 
@@ -74,19 +80,17 @@ pub struct CompareArgs {
     #[arg(long, value_name = "DIR")]
     data_root: Option<PathBuf>,
 
-    /// Weights of the Inception network [default: the cached ones]
+    /// Weights of the metric's network: Inception's [default: the cached ones] or those of LPIPS
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
 
-    /// Images at a time; changes the speed and nothing else
+    /// Images per batch; changes the speed and nothing else
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65536))]
     batch: u64,
 }
 
 impl CompareArgs {
     fn request(&self) -> Result<Request> {
-        let metric = Metric::ALL.into_iter().find(|metric| metric.name() == self.metric);
-        let unknown = || Error::request("an unknown metric");
         let default = self.steps.is_empty() && self.evaluations.is_empty();
         Ok(Request {
             checkpoints: [self.a.clone(), self.b.clone()],
@@ -99,8 +103,9 @@ impl CompareArgs {
                 ..Axes::default()
             },
             evaluate: Evaluate {
-                metric: metric.ok_or_else(unknown)?,
-                protocol: Protocol::parse(&self.protocol)?,
+                metric: RegisteredMetric::parse(&self.metric)?,
+                value: self.value.clone(),
+                protocol: self.protocol.clone(),
                 reference: self.reference.clone(),
                 held_out: self.held_out.clone(),
                 ..Evaluate::default()
@@ -116,7 +121,7 @@ impl CompareArgs {
 /// Compares.
 pub fn run(args: &CompareArgs, context: &Context) -> Result<()> {
     let stop = stop_on_interrupt()?;
-    let mut shown = Shown::new(context);
+    let mut shown = ProgressBars::new(context);
     let found = compare(&args.request()?, &context.device, &stop, &mut |event| shown.tell(&event))
         .with_context(|| format!("comparing {} and {}", args.a.display(), args.b.display()))?;
     drop(shown);

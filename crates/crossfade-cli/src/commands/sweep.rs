@@ -59,11 +59,11 @@ pub struct SweepArgs {
     #[arg(long)]
     only: Option<Only>,
 
-    /// Weights of the Inception network [default: the cached ones]
+    /// Weights of the metric's network: Inception's [default: the cached ones] or those of LPIPS
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
 
-    /// Images at a time; changes the speed and nothing else
+    /// Images per batch; changes the speed and nothing else
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65536))]
     batch: u64,
 
@@ -122,7 +122,7 @@ pub fn run(args: &SweepArgs, context: &Context) -> Result<()> {
         ));
     }
     let stop = stop_on_interrupt()?;
-    let mut shown = Shown::new(context);
+    let mut shown = ProgressBars::new(context);
     let (outcome, results) = study::run(&plan, &options, &context.device, &stop, &mut |event| shown.tell(&event))?;
     drop(shown);
     let (done, cells) = (outcome.done, outcome.cells);
@@ -139,7 +139,7 @@ fn print(results: &Results, out: &Path, context: &Context) -> Result<()> {
     context.print(results.markdown(), serde_json::to_value(results)?)
 }
 
-/// What a study consists of.
+/// Prints the models, rows and columns of a study.
 fn describe(plan: &Plan, context: &Context) -> Result<()> {
     let rows = plan.rows();
     let sample = &plan.study.sample;
@@ -160,20 +160,20 @@ fn describe(plan: &Plan, context: &Context) -> Result<()> {
         sample.columns_are(),
         sample.seeds,
         sample.count,
-        plan.study.evaluate.metric.title()
+        plan.study.evaluate.tabled().map_or("nothing", |value| value.title)
     );
     let names: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
     context.print(text, json!({ "study": plan.study, "rows": names, "measurements": cells }))
 }
 
-/// One progress bar at a time, for what is going on.
-pub struct Shown<'a> {
+/// Shows the progress of a run, one bar at a time.
+pub struct ProgressBars<'a> {
     context: &'a Context,
     bar: Option<(String, Progress)>,
 }
 
-impl<'a> Shown<'a> {
-    /// Nothing is going on yet.
+impl<'a> ProgressBars<'a> {
+    /// Shows nothing yet.
     pub fn new(context: &'a Context) -> Self {
         Self { context, bar: None }
     }

@@ -52,7 +52,7 @@ pub fn unet(
     repeat: usize,
     device: &Device,
 ) -> Result<Timing> {
-    let mut config = RunConfig { network, ..RunConfig::default() };
+    let mut config = RunConfig { network: network.into(), ..RunConfig::default() };
     config.sample.sampler = Sampler::FirstOrder;
     config.sample.grid = Grid { kind: GridKind::UniformT, final_t: None };
     config.sample.steps = steps;

@@ -18,7 +18,7 @@ pub use difference::{Difference, differences};
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::Sizes;
 pub(crate) use study::slug;
-pub use study::{Axes, Evaluate, Metric, Study, StudyModel};
+pub use study::{Axes, Evaluate, Study, StudyModel};
 
 use crate::data::DataConfig;
 use crate::error::{Error, Result};

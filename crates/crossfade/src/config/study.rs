@@ -1,9 +1,10 @@
-//! The configuration of a comparison: models, ways of sampling, seeds and a metric in one file.
+//! The configuration of a study: models, ways of sampling, seeds and a metric in one file.
 use super::read::Problem;
+use crossfade_math::nearest;
 use super::validate::Checks;
 use super::{Checked, finish, override_as, parse_as, read_text};
 use crate::error::Result;
-use crate::metrics::features::Protocol;
+use crate::metrics::{Compared, RegisteredMetric, Value};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ pub struct Study {
     pub model: Vec<StudyModel>,
     /// How images are made.
     pub sample: Axes,
-    /// How they are judged.
+    /// How they are evaluated.
     pub evaluate: Evaluate,
 }
 
@@ -61,7 +62,7 @@ pub struct Axes {
     pub evaluations: Vec<usize>,
     /// Each measurement is repeated with these seeds.
     pub seeds: Vec<u64>,
-    /// Images a measurement.
+    /// Images of a measurement.
     pub count: u64,
 }
 
@@ -85,83 +86,27 @@ impl Axes {
         if self.evaluations.is_empty() { &self.steps } else { &self.evaluations }
     }
 
-    /// What the columns count.
+    /// The unit of the columns.
     pub fn columns_are(&self) -> &'static str {
         if self.evaluations.is_empty() { "steps" } else { "evaluations" }
     }
 }
 
-/// What is measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Metric {
-    /// Fréchet Inception distance.
-    #[default]
-    Fid,
-    /// Kernel Inception distance.
-    Kid,
-    /// Inception Score.
-    Is,
-    /// Precision and recall.
-    Pr,
-    /// Fréchet distance of the images reduced to 8x8 pixels: needs no weights, sees colours and layout only.
-    PixelFrechet,
-    /// PSNR of a task's outputs on held-out images.
-    Psnr,
-    /// Nothing: only images and times.
-    None,
-}
-
-impl Metric {
-    /// All of them.
-    pub const ALL: [Self; 7] = [Self::Fid, Self::Kid, Self::Is, Self::Pr, Self::PixelFrechet, Self::Psnr, Self::None];
-
-    /// Its name in configurations.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fid => "fid",
-            Self::Kid => "kid",
-            Self::Is => "is",
-            Self::Pr => "pr",
-            Self::PixelFrechet => "pixel-frechet",
-            Self::Psnr => "psnr",
-            Self::None => "none",
-        }
-    }
-
-    /// What its first value is called in tables.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Fid => "FID",
-            Self::Kid => "KID",
-            Self::Is => "Inception Score",
-            Self::Pr => "precision",
-            Self::PixelFrechet => "pixel Fréchet distance",
-            Self::Psnr => "PSNR, dB",
-            Self::None => "nothing measured",
-        }
-    }
-
-    /// Whether large values are good.
-    pub fn higher_is_better(self) -> bool {
-        matches!(self, Self::Is | Self::Pr | Self::Psnr)
-    }
-
-    /// Whether images go through Inception.
-    pub fn needs_inception(self) -> bool {
-        matches!(self, Self::Fid | Self::Kid | Self::Is | Self::Pr)
-    }
-}
-
-/// How images are judged; the `[evaluate]` section.
+/// How images are evaluated; the `[evaluate]` section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Evaluate {
-    /// What is measured.
-    pub metric: Metric,
-    /// How pictures are resized for Inception.
-    pub protocol: Protocol,
-    /// What generated images are compared with: `train` for the images of the base, or what `crossfade eval fid` takes.
+    /// The metric, one of [`crate::metrics::METRIC_NAMES`].
+    pub metric: RegisteredMetric,
+    /// The value of the metric that tables show and tests compare; its first one without it. All values are kept, so that
+    /// another one can be shown without measuring again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The protocol of the metric; its default one without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// What produced images are compared with as a set: `auto` (the images of the base; for a task, the targets of its
+    /// held-out images), `train` (the images of the base), or what `crossfade eval fid` takes.
     pub reference: String,
     /// Assignments that make the held-out images of a task from the base's, such as `data.path=bsds500/images/test`.
     pub held_out: Vec<String>,
@@ -175,13 +120,43 @@ pub struct Evaluate {
 impl Default for Evaluate {
     fn default() -> Self {
         Self {
-            metric: Metric::Fid,
-            protocol: Protocol::default(),
-            reference: "train".into(),
+            metric: RegisteredMetric::default(),
+            value: None,
+            protocol: None,
+            reference: "auto".into(),
             held_out: vec![],
             against: None,
             estimate: false,
         }
+    }
+}
+
+impl Evaluate {
+    /// The value that tables show; none if nothing is measured.
+    pub fn tabled(&self) -> Option<&'static Value> {
+        self.metric.value(self.value.as_deref())
+    }
+
+    fn check(&self, checks: &mut Checks) {
+        let metric = self.metric;
+        if metric.compared == Compared::Segmentations {
+            let message = format!("no task makes segmentations: measure files with `crossfade eval {}`", metric.name);
+            checks.require(false, &["evaluate.metric"], message);
+        }
+        if let Some(name) = &self.value {
+            let names: Vec<&str> = metric.values.iter().map(|value| value.name).collect();
+            let hint = nearest(name, &names).map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
+            let message = format!("{} has no value `{name}`{hint}; known: {}", metric.name, names.join(", "));
+            checks.require(metric.value(Some(name)).is_some(), &["evaluate.value", "evaluate.metric"], message);
+        }
+        if let Err(error) = metric.protocol(self.protocol.as_deref()) {
+            checks.require(false, &["evaluate.protocol", "evaluate.metric"], error.to_string());
+        }
+        let held_out = !metric.needs_targets() || !self.held_out.is_empty();
+        let message = format!("is missing: the metric {} would measure the images that were trained on", metric.name);
+        checks.require(held_out, &["evaluate.held_out", "evaluate.metric"], message);
+        let estimate = !self.estimate || self.held_out.is_empty();
+        checks.require(estimate, &["evaluate.estimate", "evaluate.held_out"], "is for unconditional models only");
     }
 }
 
@@ -223,13 +198,7 @@ impl Checked for Study {
             let known = self.model.iter().any(|model| model.name == *name);
             checks.require(known, &["evaluate.against", "model"], format!("no model is called `{name}`"));
         }
-        let held_out = e.metric == Metric::Psnr || e.held_out.is_empty();
-        checks.require(held_out, &["evaluate.held_out", "evaluate.metric"], "is for the metric psnr only");
-        let tried = e.metric != Metric::Psnr || !e.held_out.is_empty();
-        let message = "is missing: the metric psnr would measure the images that were trained on";
-        checks.require(tried, &["evaluate.held_out", "evaluate.metric"], message);
-        let estimate = e.metric != Metric::Psnr || !e.estimate;
-        checks.require(estimate, &["evaluate.estimate", "evaluate.metric"], "is for unconditional models only");
+        e.check(&mut checks);
         checks.problems
     }
 }
@@ -265,12 +234,7 @@ impl Study {
         checks.require(!s.seeds.is_empty() && distinct(&s.seeds), &["sample.seeds"], "must be distinct, at least one");
         let seeds = s.seeds.iter().all(|&seed| i64::try_from(seed).is_ok());
         checks.require(seeds, &["sample.seeds"], format!("must be at most {}", i64::MAX));
-        // Precision needs a third neighbour, the Inception Score ten parts.
-        let least = match self.evaluate.metric {
-            Metric::Pr => 4,
-            Metric::Is => 10,
-            _ => 2,
-        };
+        let least = self.evaluate.metric.min_images;
         checks.require(s.count >= least, &["sample.count"], format!("must be at least {least}"));
         for (list, key) in [(&s.samplers, "samplers"), (&s.grids, "grids"), (&s.blends, "blends")] {
             checks.require(distinct(list), &[&format!("sample.{key}")], "must be distinct");

@@ -45,6 +45,11 @@ pub struct Image {
     pub pixels: Vec<u8>,
 }
 
+/// The peak signal-to-noise ratio 10·log10(255²/MSE) in dB, from the sum of `count` squared differences.
+pub(crate) fn psnr_of(squares: f64, count: usize) -> f64 {
+    10.0 * libm::log10(255.0 * 255.0 * count as f64 / squares)
+}
+
 impl Image {
     /// An image of given pixels; the sizes must agree and be positive, `channels` 1 or 3.
     pub fn new(width: usize, height: usize, channels: usize, pixels: Vec<u8>) -> Self {
@@ -57,8 +62,7 @@ impl Image {
     /// 10·log10(255²/mean squared difference) to an image of the same shape; infinite if they are equal.
     pub fn psnr(&self, other: &Self) -> f64 {
         let squares = self.pixels.iter().zip(&other.pixels).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2));
-        let mean = squares.sum::<f64>() / self.pixels.len() as f64;
-        10.0 * (255.0 * 255.0 / mean).log10()
+        psnr_of(squares.sum(), self.pixels.len())
     }
 
     /// Reads a PNG, JPEG or WebP.

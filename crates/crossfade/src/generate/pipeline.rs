@@ -79,6 +79,11 @@ impl Pipeline {
         &self.net.process
     }
 
+    /// The task that the network was trained for.
+    pub fn task(&self) -> &TaskConfig {
+        &self.task
+    }
+
     /// The sampling settings, with what `auto` stands for.
     pub fn sample_config(&self) -> &SampleConfig {
         &self.sample

@@ -18,7 +18,7 @@ use crate::config::{LatentConfig, RunConfig};
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::nn::weights::{apply, collect};
-use crate::nn::{Autoencoder, AutoencoderConfig, Posterior};
+use crate::nn::{BackboneConfig, Autoencoder, AutoencoderConfig, Posterior};
 use crate::rng::{Purpose, Stream};
 use crate::tensorfile::{HostTensor, TensorMap};
 use rayon::prelude::*;

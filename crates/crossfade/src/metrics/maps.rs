@@ -1,4 +1,4 @@
-//! What saliency, edges and regions share: grey maps, masks, thresholds, and the files of two folders that belong together.
+//! What saliency, edges and regions share: grey maps, masks, thresholds, and maps paired with their ground truth by name.
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// A soft map, rows from the top, values from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Map {
-    /// Pixels a row.
+    /// Pixels per row.
     pub width: usize,
     /// Rows.
     pub height: usize,
@@ -23,7 +23,7 @@ pub struct Map {
 /// A binary image, rows from the top.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mask {
-    /// Pixels a row.
+    /// Pixels per row.
     pub width: usize,
     /// Rows.
     pub height: usize,
@@ -71,41 +71,46 @@ pub(super) fn check_thresholds(n: usize) -> Result<()> {
 
 /// Measures each pair, many at once; `progress` is told how many of how many are done.
 pub(super) fn each<T: Send>(
-    pairs: &[Pair],
+    files: &[MapFiles],
     progress: &mut (dyn FnMut(usize, usize) + Send),
-    one: impl Fn(&Pair) -> Result<T> + Sync,
+    measure: impl Fn(&MapFiles) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
     let progress = Mutex::new((0, progress));
-    let counted = |pair: &Pair| -> Result<T> {
-        let measured = one(pair)?;
+    let counted = |pair: &MapFiles| -> Result<T> {
+        let measured = measure(pair)?;
         if let Ok(mut progress) = progress.lock() {
             progress.0 += 1;
             let done = progress.0;
-            (progress.1)(done, pairs.len());
+            (progress.1)(done, files.len());
         }
         Ok(measured)
     };
-    pairs.par_iter().map(counted).collect()
+    files.par_iter().map(counted).collect()
 }
 
-/// A map and the truth about it.
+/// The files of a map and of its ground truth.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub(super) struct MapFiles {
     /// The name of both files, without ending.
     pub name: String,
     /// The file of the map.
     pub map: PathBuf,
-    /// The file of the truth.
+    /// The file of the ground truth.
     pub truth: PathBuf,
 }
 
 /// Pairs the files of two folders by their names without endings, in the order of these names; two files make one pair.
 ///
 /// Every file must have its partner: a set that is quietly smaller gives a number that means something else.
-pub fn pairs(maps: &Path, map_endings: &[&str], truths: &Path, truth_endings: &[&str]) -> Result<Vec<Pair>> {
+pub(super) fn paired_maps(
+    maps: &Path,
+    map_endings: &[&str],
+    truths: &Path,
+    truth_endings: &[&str],
+) -> Result<Vec<MapFiles>> {
     if maps.is_file() && truths.is_file() {
         let name = maps.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-        return Ok(vec![Pair { name, map: maps.into(), truth: truths.into() }]);
+        return Ok(vec![MapFiles { name, map: maps.into(), truth: truths.into() }]);
     }
     let (left, mut right) = (list(maps, map_endings)?, list(truths, truth_endings)?);
     let mut pairs = Vec::new();
@@ -113,7 +118,7 @@ pub fn pairs(maps: &Path, map_endings: &[&str], truths: &Path, truth_endings: &[
         let truth = right.remove(&name).ok_or_else(|| {
             Error::file(&map, format!("there is no file of this name, with whatever ending, in {}", truths.display()))
         })?;
-        pairs.push(Pair { name, map, truth });
+        pairs.push(MapFiles { name, map, truth });
     }
     match right.values().next() {
         Some(alone) => Err(Error::file(

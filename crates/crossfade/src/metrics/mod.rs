@@ -1,16 +1,28 @@
 //! Metrics, each with its protocol: a number that does not say how it was made cannot be compared.
 //!
-//! One file a metric; every metric returns a [`Report`].
+//! Each metric is one file and one line of [`registry`]; the trait they implement is in [`metric`]. Both `crossfade eval`
+//! and studies find metrics there, and every measurement ends in a [`Report`].
 use serde::Serialize;
 use std::fmt;
 
 pub mod edges;
 pub mod features;
 pub mod maps;
+mod metric;
+mod none;
 pub mod pairs;
+mod raster;
 pub mod regions;
+mod registry;
 pub mod saliency;
 pub mod statistics;
+
+pub use metric::{
+    Accumulator, Better, Compared, EQUAL_DB, FeatureNetwork, Measurement, Metric, MetricOptions, MetricSpec, Reference,
+    ReferenceStore, ReferenceWork, Sample, Value, Verb,
+};
+pub use raster::{FloatImage, Raster};
+pub use registry::{METRIC_NAMES, RegisteredMetric};
 
 /// The outcome of one evaluation: values, and everything that someone needs to make them again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -1,4 +1,4 @@
-//! Repeated runs: mean, spread, confidence, Welch's t-test, bootstrap.
+//! Statistics of repeated runs: mean, spread, confidence intervals, Welch's t-test, bootstrap.
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -16,7 +16,7 @@ const MAX_REPORT: u64 = 64 << 20;
 /// Mean and spread of repeated measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// How many.
+    /// The number of measurements.
     pub n: usize,
     /// Their mean.
     pub mean: f64,
@@ -27,7 +27,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of at least two finite numbers.
+    /// Summarises at least two finite numbers.
     pub fn of(values: &[f64]) -> Result<Self> {
         if let Some(bad) = values.iter().find(|v| !v.is_finite()) {
             return Err(Error::request(format!("{bad} is among the values; only finite numbers can be averaged")));
@@ -47,7 +47,7 @@ impl Summary {
         self.std * self.std / self.n as f64
     }
 
-    /// As a report.
+    /// The report of `crossfade eval`.
     pub fn report(&self) -> Report {
         Report::new("summary")
             .with("interval", format!("95 %, Student's t with {} degrees of freedom", self.n - 1))
@@ -102,7 +102,7 @@ impl Welch {
         }
     }
 
-    /// As a report.
+    /// The report of `crossfade eval`.
     pub fn report(&self) -> Report {
         let marks = if self.marks().is_empty() { "none" } else { self.marks() };
         Report::new("ttest")
@@ -212,7 +212,7 @@ pub fn bootstrap(
     Ok([percentile(&found, tail), percentile(&found, 1.0 - tail)])
 }
 
-/// Between the neighbours in a sorted list, linearly.
+/// The percentile of a sorted list, interpolated linearly.
 fn percentile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[place as usize], sorted[(place.ceil() as usize).min(sorted.len() - 1)]);
@@ -224,11 +224,11 @@ fn percentile(sorted: &[f64], share: f64) -> f64 {
 pub struct Reported {
     /// The number.
     pub value: f64,
-    /// What the report says of how it was made.
+    /// The protocol that the report states.
     pub protocol: Vec<(String, String)>,
 }
 
-/// Reads the value called `name`, or the one that is called like the report's metric.
+/// Reads the value called `name`, or the one that has the name of the report's metric.
 pub fn read_report(path: &Path, name: Option<&str>) -> Result<Reported> {
     let bad = |message: String| Error::file(path, message);
     let json: Value = serde_json::from_slice(&read_limited(path, MAX_REPORT)?)
@@ -249,10 +249,10 @@ pub fn read_report(path: &Path, name: Option<&str>) -> Result<Reported> {
     Ok(Reported { value, protocol })
 }
 
-/// The facts that must agree between numbers to be compared.
+/// The facts of a protocol that must agree for numbers to be comparable.
 const FACTS: [&str; 7] = ["protocol", "weights", "resize", "channel", "border left out", "values", "window"];
 
-/// Warnings for reports that were not made in the same way.
+/// Warnings for reports of different protocols.
 pub fn protocol_warnings(reports: &[Reported]) -> Vec<String> {
     let fact = |report: &Reported, key: &str| {
         report.protocol.iter().find(|(k, _)| k == key).map_or("nothing".to_owned(), |(_, v)| v.clone())

@@ -7,7 +7,7 @@ use super::gaussian::{Denoise, GaussianProblem};
 use super::{AttenuationProblem, Heads, Hooks, Predict, Sampler};
 use crate::error::{Error, Result};
 use crossfade_math::process::Cld;
-use crossfade_math::{Adm, AttenuationFn, Gaussian, GaussianFn, Grid, GridKind, Prediction, Process, ProcessFn};
+use crossfade_math::{Adm, Gaussian, GaussianFn, Grid, GridKind, Prediction, Process, ProcessFn};
 
 /// The form in which a sampler uses a process.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -23,6 +23,7 @@ struct Entry<'a, F> {
     order: u32,
     evaluations_per_step: usize,
     is_stochastic: bool,
+    revision: u32,
     needs_signal_at_start: bool,
     loops: Loops<'a, F>,
 }
@@ -30,7 +31,7 @@ struct Entry<'a, F> {
 /// A sampler without noise, of that order of convergence, that evaluates the network once a step.
 fn deterministic<'a, F>(order: u32) -> Entry<'a, F> {
     let loops = Loops { attenuation: None, gaussian: None, cld: None };
-    Entry { order, evaluations_per_step: 1, is_stochastic: false, needs_signal_at_start: false, loops }
+    Entry { order, evaluations_per_step: 1, is_stochastic: false, revision: 1, needs_signal_at_start: false, loops }
 }
 
 /// A sampler that adds noise, of that order of convergence in distribution.
@@ -41,6 +42,12 @@ fn stochastic<'a, F>(order: u32) -> Entry<'a, F> {
 impl<'a, F> Entry<'a, F> {
     fn evaluations(self, evaluations_per_step: usize) -> Self {
         Self { evaluations_per_step, ..self }
+    }
+
+    /// States that the same network makes other images than by revision 1; see [`Sampler::revision`].
+    #[allow(dead_code, reason = "no sampler was changed since revisions are counted")]
+    fn revision(self, revision: u32) -> Self {
+        Self { revision, ..self }
     }
 
     /// Its first step divides by α_1: no process that ends in pure noise can use it.
@@ -140,6 +147,12 @@ impl Sampler {
     /// Whether it adds noise in its steps.
     pub fn is_stochastic(self) -> bool {
         self.entry::<f64>().is_stochastic
+    }
+
+    /// A number that must be raised with every change after which the same network makes other images by this sampler.
+    /// Results of studies are kept under a hash of it, so that a corrected sampler does not present old values as its own.
+    pub fn revision(self) -> u32 {
+        self.entry::<f64>().revision
     }
 
     /// Whether it steps in t or κ from the very start, which needs a trace of the image there: α_1 > 0.

@@ -1,44 +1,47 @@
-//! What is kept on disk: the study's record, who the models are, and a file a cell.
+//! The files of a study: its record, the identities of its models, and one file per cell.
 use super::plan::{Plan, Row};
 use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, SampleConfig, Study};
 use crate::digest::{sha256, sha256_file};
 use crate::error::{Error, Result};
-use crate::files::read_limited;
-use crate::files::write_atomic;
+use crate::files::{read_limited, write_atomic};
+use crate::sample::Sampler;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Largest of these files that is read.
+/// The largest of these files that is read.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
 
-/// The fact that names the weights of a metric.
+/// The fact that identifies the weights of the metric's network.
 pub(super) const WEIGHTS: &str = "weights sha256";
 
-/// A study and how it measures: `study.json`.
+/// The record of a study and of how it measures: `study.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
-    /// Of this program.
+pub(super) struct Record {
+    /// The version of this program.
     pub version: String,
     /// The study.
     pub study: Study,
     /// What values depend on beside the images: metric, protocol, weights, reference.
     pub facts: Vec<(String, String)>,
-    /// The reference in words.
+    /// The revisions of the code that values depend on, by name; see [`revisions`].
+    pub revisions: BTreeMap<String, u32>,
+    /// A description of the reference.
     pub reference: String,
 }
 
-/// Who a model is: `identities/NAME.json`.
+/// The identity of a trained model: `identities/NAME.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Identity {
+pub(super) struct Identity {
     /// Its name in the study.
     pub name: String,
     /// Its configuration.
     pub config: String,
-    /// SHA-256 of what its weights depend on.
+    /// SHA-256 of the options that its weights depend on.
     pub fingerprint: String,
     /// SHA-256 of its checkpoint.
     pub checkpoint: String,
@@ -46,14 +49,14 @@ pub struct Identity {
     pub checksum: String,
     /// Training steps.
     pub step: u64,
-    /// Weights of the network.
+    /// The number of weights of the network.
     pub parameters: u64,
-    /// How long it was trained, by its log.
+    /// The duration of its training, from its log.
     pub seconds: Option<f64>,
 }
 
 impl Identity {
-    /// Of a model of this configuration with these weights.
+    /// The identity of a model of this configuration with the weights of a checkpoint.
     pub fn new(name: &str, config: &RunConfig, checkpoint: &Checkpoint, seconds: Option<f64>) -> Result<Self> {
         Ok(Self {
             name: name.into(),
@@ -75,8 +78,8 @@ impl Identity {
 
 /// One measurement to make: a row, a column and a seed.
 #[derive(Clone, Debug)]
-pub struct Cell {
-    /// Number of the row.
+pub(super) struct Cell {
+    /// The index of the row.
     pub row: usize,
     /// The column: steps or evaluations.
     pub column: usize,
@@ -84,37 +87,40 @@ pub struct Cell {
     pub sample: SampleConfig,
     /// The seed of their noise.
     pub seed: u64,
-    /// The hash of all that determines its result.
+    /// The hash of everything that determines its result.
     pub key: String,
 }
 
-/// What was measured: `cells/KEY.json`.
+/// The result of a cell: `cells/KEY.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CellResult {
-    /// The hash of all that determines it.
+pub(super) struct CellResult {
+    /// The hash of everything that determines it.
     pub key: String,
-    /// Images made.
+    /// The number of images.
     pub count: u64,
-    /// Network evaluations an image.
+    /// Network evaluations per image.
     pub nfe: usize,
-    /// The metric's values, the first one first.
+    /// All values of the metric.
     pub values: Vec<(String, f64)>,
     /// (t, mean square of the estimate of x_0 at t minus the final x_0), if asked for.
     pub estimate: Vec<[f64; 2]>,
-    /// How long it took.
+    /// The duration of the measurement.
     pub seconds: f64,
 }
 
-/// What all cells of a row and column have in common, in the order of the seeds.
-pub fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Identity) -> Result<Vec<Cell>> {
+/// The cells of a row and column, in the order of the seeds.
+pub(super) fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Identity) -> Result<Vec<Cell>> {
     let config = RunConfig::parse(&identity.config, &identity.name)?;
     let sample = of.sampling(&config, &record.study, column)?;
     let unwritable = |e: serde_json::Error| Error::Run(e.to_string());
+    // Only the sampler of this cell: a change of another one leaves the cell valid.
+    let own = [SHARED.to_string(), METRIC.to_string(), sampler_entry(sample.sampler)];
+    let revisions = own.map(|name| record.revisions.get(&name).copied());
     let mut found = vec![];
     for &seed in &record.study.sample.seeds {
         let all = (
-            &record.version,
+            (&record.version, &revisions),
             (&identity.fingerprint, &identity.checksum, identity.step),
             &sample,
             (seed, record.study.sample.count),
@@ -126,29 +132,29 @@ pub fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Id
     Ok(found)
 }
 
-/// A directory of a study.
+/// The directory of a study.
 #[derive(Clone, Debug)]
-pub struct StudyDir(pub PathBuf);
+pub(super) struct StudyDir(pub PathBuf);
 
 impl StudyDir {
-    /// Its record.
+    /// The file of its record.
     pub fn record(&self) -> PathBuf {
         self.0.join("study.json")
     }
-    /// Who a model is.
+    /// The file of a model's identity.
     pub fn identity(&self, slug: &str) -> PathBuf {
         self.0.join("identities").join(format!("{slug}.json"))
     }
-    /// A result.
+    /// The file of a cell's result.
     pub fn cell(&self, key: &str) -> PathBuf {
         self.0.join("cells").join(format!("{key}.json"))
     }
-    /// Some of its images.
+    /// The contact sheet of a cell.
     pub fn sheet(&self, key: &str) -> PathBuf {
         self.0.join("sheets").join(format!("{key}.png"))
     }
 
-    /// Makes the directories.
+    /// Creates the directories.
     pub fn create(&self) -> Result<()> {
         for below in ["identities", "cells", "sheets"] {
             let path = self.0.join(below);
@@ -157,7 +163,7 @@ impl StudyDir {
         Ok(())
     }
 
-    /// Who model `number` is, if it is ready.
+    /// The identity of model `number`, if it is trained.
     pub fn known(&self, study: &Study, number: usize) -> Option<Identity> {
         readable(&self.identity(&crate::config::slug(&study.model[number].name)))
     }
@@ -169,7 +175,7 @@ impl StudyDir {
 }
 
 /// Reads a file that may not exist.
-pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match read_limited(path, MAX_BYTES) {
         Ok(bytes) => {
             let bad = |e: serde_json::Error| Error::file(path, format!("damaged or of another version: {e}"));
@@ -180,25 +186,58 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     }
 }
 
-/// What a file holds, if it is there and whole: what a broken disk or copy has left is made again.
-pub fn readable<T: DeserializeOwned>(path: &Path) -> Option<T> {
+/// Reads a file if it exists and is complete. What a full disk or an interrupted copy has left counts as missing, so that
+/// it is made again.
+pub(super) fn readable<T: DeserializeOwned>(path: &Path) -> Option<T> {
     read(path).ok().flatten()
 }
 
 /// Writes a file that is read by [`read`].
-pub fn write(path: &Path, value: &impl Serialize) -> Result<()> {
+pub(super) fn write(path: &Path, value: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_vec_pretty(value).map_err(|e| Error::Run(e.to_string()))?;
     text.push(b'\n');
     write_atomic(path, &text)
 }
 
+/// Must be raised with every change after which the same checkpoint makes other images by the same sampler: of networks,
+/// processes, grids of times, autoencoders. Samplers and metrics have revisions of their own.
+const SHARED_REVISION: u32 = 1;
+
+/// The entry of [`SHARED_REVISION`] in a record.
+const SHARED: &str = "images";
+/// The entry of the metric's revision.
+const METRIC: &str = "metric";
+
+/// The entry of a sampler's revision.
+fn sampler_entry(sampler: Sampler) -> String {
+    format!("sampler {}", sampler.name())
+}
+
+/// The revisions of the code that the values of a plan depend on.
+///
+/// Results are kept under a hash of these numbers and of the program's version. The version alone would not do: after a
+/// correction between two versions, old values would be taken for those of the corrected code. A digest of the sources would
+/// do too much: every comment would make a study start over.
+fn revisions(plan: &Plan) -> Result<BTreeMap<String, u32>> {
+    let metric = plan.study.evaluate.metric.revision;
+    let mut all = BTreeMap::from([(SHARED.to_string(), SHARED_REVISION), (METRIC.to_string(), metric)]);
+    for row in plan.rows() {
+        for &column in plan.study.sample.columns() {
+            let sampler = row.sampling(&plan.models[row.model].config, &plan.study, column)?.sampler;
+            all.insert(sampler_entry(sampler), sampler.revision());
+        }
+    }
+    Ok(all)
+}
+
 impl Record {
-    /// Of a plan whose values depend on `facts`.
-    pub fn new(plan: &Plan, facts: Vec<(String, String)>, reference: String) -> Self {
-        Self { version: env!("CARGO_PKG_VERSION").into(), study: plan.study.clone(), facts, reference }
+    /// The record of a plan whose values depend on `facts`.
+    pub fn new(plan: &Plan, facts: Vec<(String, String)>, reference: String) -> Result<Self> {
+        let (version, study) = (env!("CARGO_PKG_VERSION").into(), plan.study.clone());
+        Ok(Self { version, study, facts, revisions: revisions(plan)?, reference })
     }
 
-    /// Without what may differ between machines.
+    /// The record without what may differ between machines, or be changed without measuring again.
     pub fn essence(&self) -> Self {
         let mut record = self.clone();
         record.study.base = PathBuf::new();
@@ -206,6 +245,8 @@ impl Record {
             model.checkpoint = model.checkpoint.as_ref().map(|_| PathBuf::new());
         }
         record.reference = String::new();
+        // All values are kept, so which of them a table shows makes no other study.
+        record.study.evaluate.value = None;
         record
     }
 
@@ -237,13 +278,22 @@ mod tests {
         study.sample.steps = vec![5];
         study.sample.seeds = vec![3];
         let facts = vec![("metric".to_string(), "fid".to_string()), ("reference sha256".into(), "00".into())];
-        Record { version: "1".into(), study, facts, reference: "here".into() }
+        let samplers = Sampler::ALL.iter().map(|sampler| sampler_entry(*sampler));
+        let revisions = samplers.chain([SHARED.into(), METRIC.into()]).map(|name| (name, 1)).collect();
+        Record { version: "1".into(), study, facts, revisions, reference: "here".into() }
     }
 
     fn identity() -> Identity {
         let [fingerprint, checkpoint, checksum] = ["f", "c", "s"].map(String::from);
         let config = RunConfig::default().to_toml().unwrap();
         Identity { name: "a".into(), config, fingerprint, checkpoint, checksum, step: 7, parameters: 1, seconds: None }
+    }
+
+    /// The entry of the sampler that the cell uses.
+    fn own_sampler() -> String {
+        let study = record().study;
+        let row = &crate::study::plan::rows(&study)[0];
+        sampler_entry(row.sampling(&RunConfig::default(), &study, 5).unwrap().sampler)
     }
 
     fn key(record: &Record, identity: &Identity) -> String {
@@ -254,8 +304,11 @@ mod tests {
     #[test]
     fn a_key_changes_with_all_that_matters_and_nothing_else() {
         let plain = key(&record(), &identity());
-        let records: [fn(&mut Record); 8] = [
+        let records: [fn(&mut Record); 11] = [
             |r| r.version = "2".into(),
+            |r| *r.revisions.get_mut("images").unwrap() = 2,
+            |r| *r.revisions.get_mut("metric").unwrap() = 2,
+            |r| *r.revisions.get_mut(&own_sampler()).unwrap() = 2,
             |r| r.facts[0].1 = "kid".into(),
             |r| r.facts[1].1 = "01".into(),
             |r| r.study.sample.count = 9,
@@ -284,6 +337,13 @@ mod tests {
         let (mut other, mut same) = (record(), identity());
         other.reference = "there".into();
         other.study.title = "another".into();
+        other.study.evaluate.value = Some("fid".into());
+        // A correction of a sampler leaves the results of the others as they are.
+        other
+            .revisions
+            .iter_mut()
+            .filter(|(n, _)| n.starts_with("sampler") && **n != own_sampler())
+            .for_each(|(_, n)| *n = 2);
         (same.name, same.seconds) = ("b".into(), Some(1.0));
         assert_eq!(key(&other, &same), plain);
     }

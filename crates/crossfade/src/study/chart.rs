@@ -1,7 +1,7 @@
 //! Results as charts.
 use super::results::{Entry, Results};
-use crate::config::Metric;
 use crate::error::Result;
+use crate::metrics::{Better, Value};
 use crate::plot::{Band, Chart, Series};
 
 /// The file of the metric over evaluations.
@@ -10,12 +10,12 @@ pub(super) const CHART: &str = "chart.svg";
 pub(super) const ESTIMATE: &str = "estimate.svg";
 
 impl Results {
-    /// The charts that there is something to draw for, each with a name for its file.
+    /// The charts for which there are values, each with its file name.
     pub fn charts(&self) -> Result<Vec<(&'static str, String)>> {
         let mut found = vec![];
         let measured = self.rows.iter().any(|row| row.entries.iter().flatten().any(|e| e.mean.is_some()));
-        if self.metric != Metric::None && measured && self.columns.len() > 1 {
-            found.push((CHART, self.over_evaluations()?));
+        if let Some(value) = self.tabled().filter(|_| measured && self.columns.len() > 1) {
+            found.push((CHART, self.over_evaluations(value)?));
         }
         if self.rows.iter().any(|row| row.entries.iter().flatten().any(|e| !e.estimate.is_empty())) {
             found.push((ESTIMATE, self.estimates()?));
@@ -24,7 +24,7 @@ impl Results {
     }
 
     /// The metric over network evaluations, with the 95 % interval over seeds.
-    fn over_evaluations(&self) -> Result<String> {
+    fn over_evaluations(&self, value: &Value) -> Result<String> {
         let points = |of: &dyn Fn(&Entry) -> Option<f64>| -> Vec<Vec<(f64, f64)>> {
             let line = |row: &super::RowResult| {
                 row.entries.iter().flatten().filter_map(|e| Some((e.nfe as f64, of(e)?))).collect()
@@ -33,15 +33,15 @@ impl Results {
         };
         let means = points(&|e| e.mean);
         let positive = means.iter().flatten().all(|p| p.1 > 0.0);
-        let log = positive && !self.metric.higher_is_better();
+        let log = positive && value.better == Better::Lower;
         let chart = Chart {
             title: self.title.clone(),
             x_label: "network evaluations".into(),
-            y_label: self.metric.title().into(),
+            y_label: value.title.into(),
             log,
             series: self.rows.iter().zip(means).map(|(r, points)| Series { name: r.label.clone(), points }).collect(),
         };
-        // Few seeds make wide intervals; a logarithmic axis has no place for their negative ends.
+        // Few seeds give wide intervals, and a logarithmic axis cannot show their negative ends.
         let least = |e: &Entry| if log { 0.1 * e.mean.unwrap_or(0.0) } else { f64::NEG_INFINITY };
         let low = points(&|e| Some(e.spread?.interval[0].max(least(e))));
         let high = points(&|e| Some(e.spread?.interval[1]));

@@ -1,12 +1,14 @@
-//! Two checkpoints side by side: the same noise, the same judge.
+//! Two checkpoints side by side: the same noise, the same metric.
 use super::denoise::{Denoising, denoising};
-use super::judge::held_out;
+use super::evaluator::held_out_images;
 use super::page::{Page, Td};
 use super::plan::{Plan, rows};
 use super::results::Results;
 use super::run::{Event, Only, Options, run};
-use super::subject::{Subject, Told, psnr};
+use super::subject::{held_out_pair, images};
 use super::table::number;
+use crate::generate::Pipeline;
+use crate::torchfile::Weights;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::{Axes, Difference, Evaluate, Study, StudyModel, differences};
 use crate::cost::Cost;
@@ -15,14 +17,15 @@ use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 use crate::generate::Shard;
+use crate::metrics::EQUAL_DB;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// Images that are compared pair by pair.
+/// Images of equal noise that are compared one by one.
 const PAIRS: u64 = 64;
-/// Pairs that are shown.
+/// Images per checkpoint on a sheet.
 const SHOWN: usize = 12;
 
 /// What to compare.
@@ -32,19 +35,19 @@ pub struct Request {
     pub checkpoints: [PathBuf; 2],
     /// How images are made, for both.
     pub sample: Axes,
-    /// How they are judged.
+    /// How they are evaluated.
     pub evaluate: Evaluate,
     /// Directory for results and report.
     pub out: PathBuf,
     /// Where relative paths of images start.
     pub data_root: Option<PathBuf>,
-    /// Inception's weights; those of the cache without it.
+    /// The weights of the metric's network; those of the cache without it.
     pub weights: Option<PathBuf>,
-    /// Images a network evaluation; changes the speed and nothing else.
+    /// Images per batch; this changes the speed and nothing else.
     pub batch: usize,
 }
 
-/// One of the two.
+/// One of the two checkpoints.
 #[derive(Clone, Debug, Serialize)]
 pub struct Side {
     /// `A` or `B`.
@@ -55,13 +58,13 @@ pub struct Side {
     pub step: u64,
     /// Checksum of its weights.
     pub checksum: String,
-    /// Weights of the network.
+    /// The number of weights of the network.
     pub parameters: u64,
     /// Multiply-accumulates of one evaluation, where they can be counted.
     pub macs_per_evaluation: Option<u64>,
 }
 
-/// Images of equal noise compared.
+/// The similarity of images of equal noise.
 #[derive(Clone, Debug, Serialize)]
 pub struct Likeness {
     /// The column: steps or evaluations.
@@ -72,18 +75,18 @@ pub struct Likeness {
     pub psnr: f64,
 }
 
-/// All that was found.
+/// The outcome of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The two.
+    /// The two checkpoints.
     pub sides: [Side; 2],
-    /// What the metric says, with tests.
+    /// The values of the metric, with significance tests.
     pub results: Results,
-    /// How alike images of the same noise are; empty if their sizes differ.
+    /// The similarity of images of equal noise; empty if their sizes differ.
     pub likeness: Vec<Likeness>,
-    /// How well they denoise the training images of A; empty if they cannot be compared so.
+    /// The denoising errors on the training images of A; empty if the two cannot be compared in this way.
     pub denoising: Vec<Denoising>,
-    /// Why they cannot.
+    /// The reason if they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_denoised: Option<String>,
     /// Where the configurations differ.
@@ -139,7 +142,7 @@ pub fn compare(
     if outcome.stopped {
         return Ok(None);
     }
-    let (likeness, pictures) = likeness(&plan, &checkpoints, request, device)?;
+    let (likeness, sheets) = likeness(&plan, &checkpoints, request, device)?;
     let side = |i: usize| -> Side {
         let Checkpoint { path, config, step, checksum, .. } = &checkpoints[i];
         Side {
@@ -153,47 +156,51 @@ pub fn compare(
     };
     let (denoising, not_denoised) = match denoising(&checkpoints, &plan.base, request.batch, device) {
         Ok(found) => (found, None),
-        // The rest does not need it.
+        // The rest of the comparison does not depend on it.
         Err(error) => (vec![], Some(error.to_string())),
     };
     let found = Comparison { sides: [side(0), side(1)], results, likeness, denoising, not_denoised, differences };
-    write_atomic(request.out.join("comparison.html"), found.page(&pictures).as_bytes())?;
+    write_atomic(request.out.join("comparison.html"), found.page(&sheets).as_bytes())?;
     Ok(Some(found))
 }
 
-/// A picture for the page: PNG, width, caption.
-type Picture = (Vec<u8>, usize, String);
+/// A contact sheet for the page.
+struct Sheet {
+    png: Vec<u8>,
+    width: usize,
+    caption: String,
+}
 
-/// How alike the images of equal noise are, for each column with the first sampler; of a task those of the same held-out
-/// images, and what was wanted.
+/// The similarity of images of equal noise, for each column with the first sampler. For a task these are the outputs for
+/// the same held-out images, shown with their targets.
 fn likeness(
     plan: &Plan,
     checkpoints: &[Checkpoint; 2],
     request: &Request,
     device: &Device,
-) -> Result<(Vec<Likeness>, Vec<Picture>)> {
-    let held_out = held_out(plan, device)?;
+) -> Result<(Vec<Likeness>, Vec<Sheet>)> {
+    let held_out = held_out_images(plan, device)?;
     let (rows, seed) = (rows(&plan.study), request.sample.seeds[0]);
     let count = PAIRS.min(request.sample.count);
-    let (mut found, mut pictures) = (vec![], vec![]);
+    let (mut found, mut sheets) = (vec![], vec![]);
     for &column in plan.study.sample.columns() {
         let (mut made, mut wanted) = (vec![], vec![]);
         for (i, checkpoint) in checkpoints.iter().enumerate() {
             let Some(row) = rows.iter().find(|row| row.model == i) else { continue };
             let sample = row.sampling(&plan.models[i].config, &plan.study, column)?;
+            let pipeline = Pipeline::open(checkpoint, Weights::Ema, &sample, device)?;
             let Some(set) = &held_out else {
-                let subject = Subject::open(checkpoint, device)?;
-                let mut images = vec![];
+                let mut made_here = vec![];
                 let batch = request.batch.max(1);
                 for from in (0..count).step_by(batch) {
                     let to = (from + batch as u64).min(count);
-                    images.extend(subject.make(&sample, seed, [from, to], None)?.images);
+                    made_here.extend(images(&pipeline, seed, [from, to], None)?.images);
                 }
-                made.push(images);
+                made.push(made_here);
                 continue;
             };
-            let told = Told::open(checkpoint, &sample, seed, &**set, device)?;
-            let pairs: Vec<[Image; 2]> = (0..count).map(|k| told.pair(k)).collect::<Result<_>>()?;
+            let pair = |k| held_out_pair(&pipeline, seed, &**set, k);
+            let pairs: Vec<[Image; 2]> = (0..count).map(pair).collect::<Result<_>>()?;
             let (outputs, targets) = pairs.into_iter().map(Into::into).unzip();
             made.push(outputs);
             wanted = targets;
@@ -202,22 +209,19 @@ fn likeness(
         if a[0].pixels.len() != b[0].pixels.len() {
             continue;
         }
-        let sum: f64 = a.iter().zip(b).map(|(a, b)| psnr(a, b)).sum();
+        let sum: f64 = a.iter().zip(b).map(|(a, b)| a.psnr(b).min(EQUAL_DB)).sum();
         found.push(Likeness { column, images: count, psnr: sum / count as f64 });
         let shown: Vec<_> = [a, b, &wanted].into_iter().flat_map(|list| list.iter().take(SHOWN).cloned()).collect();
         let sheet = contact_sheet(&shown, SHOWN.min(a.len()), 1, 1);
-        let places = if wanted.is_empty() { "A above, B below" } else { "A, B, and what was wanted" };
-        pictures.push((
-            sheet.encode_png(&[])?,
-            sheet.width,
-            format!("{column} {}: {places}", plan.study.sample.columns_are()),
-        ));
+        let places = if wanted.is_empty() { "A above, B below" } else { "A, B, and the targets" };
+        let caption = format!("{column} {}: {places}", plan.study.sample.columns_are());
+        sheets.push(Sheet { png: sheet.encode_png(&[])?, width: sheet.width, caption });
     }
-    Ok((found, pictures))
+    Ok((found, sheets))
 }
 
 impl Comparison {
-    fn page(&self, pictures: &[Picture]) -> String {
+    fn page(&self, sheets: &[Sheet]) -> String {
         let mut page = Page::new("A against B");
         let head = ["", "checkpoint", "steps", "parameters", "multiply-accumulates an evaluation", "weights"];
         let side = |side: &Side| {
@@ -239,7 +243,7 @@ impl Comparison {
             let (n, column, of) = (like.images, like.column, self.results.columns_are);
             page.paragraph(&format!("{column} {of}: {} dB between {n} pairs of images", number(like.psnr)));
         }
-        for (png, width, caption) in pictures {
+        for Sheet { png, width, caption } in sheets {
             page.picture(png, *width, (1000 / width).max(1), caption);
         }
         if let Some(first) = self.denoising.first() {
@@ -291,7 +295,7 @@ impl fmt::Display for Comparison {
         if let Some(why) = &self.not_denoised {
             writeln!(f, "errors at equal noise are left out: {why}")?;
         }
-        let said = |value: &Option<String>| value.clone().unwrap_or("–".into());
+        let shown = |value: &Option<String>| value.clone().unwrap_or("–".into());
         writeln!(
             f,
             "\n{} options differ{}",
@@ -299,7 +303,7 @@ impl fmt::Display for Comparison {
             if self.differences.is_empty() { "" } else { ":" }
         )?;
         for difference in &self.differences {
-            writeln!(f, "  {}: {} | {}", difference.key, said(&difference.values[0]), said(&difference.values[1]))?;
+            writeln!(f, "  {}: {} | {}", difference.key, shown(&difference.values[0]), shown(&difference.values[1]))?;
         }
         Ok(())
     }

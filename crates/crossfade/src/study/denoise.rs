@@ -1,4 +1,4 @@
-//! How well two networks denoise the same images with as much noise, whatever their processes.
+//! The denoising errors of two networks on the same images at the same noise level, whatever their processes.
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::RunConfig;
 use crate::data::Dataset;
@@ -12,24 +12,24 @@ use crate::train;
 use crossfade_math::{Field, Gaussian, GaussianFn};
 use serde::Serialize;
 
-/// Images that are denoised.
+/// The number of images that are denoised.
 const IMAGES: usize = 256;
-/// κ = σ/α of the noise.
+/// The noise levels κ = σ/α.
 const RATIOS: [f64; 9] = [0.05, 0.1, 0.2, 0.35, 0.7, 1.4, 3.0, 8.0, 30.0];
 
-/// The errors of both at one noise.
+/// The errors of both networks at one noise level.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Denoising {
-    /// κ = σ/α.
+    /// The noise level κ = σ/α.
     pub ratio: f64,
-    /// Root mean square of x̂_0 − x_0 over values in [−1, 1], to which x̂_0 is limited.
+    /// The root mean square of x̂_0 − x_0 over values in [−1, 1], to which x̂_0 is clamped.
     pub rms: [f64; 2],
-    /// Images.
+    /// The number of images.
     pub images: usize,
 }
 
-/// The errors of both on the first training images of `base`; an error says why they cannot be compared so.
-pub fn denoising(
+/// The errors of both networks on the first training images of `base`; an error gives the reason if they cannot be compared.
+pub(super) fn denoising(
     checkpoints: &[Checkpoint; 2],
     base: &RunConfig,
     batch: usize,
@@ -62,7 +62,7 @@ pub fn denoising(
     Ok(pairs.map(|(ratio, (a, b))| Denoising { ratio, rms: [a, b], images }).collect())
 }
 
-/// The error of one network at one noise. Noise is a function of image and κ.
+/// The error of one network at one noise level. The noise is a function of image and κ, so it is the same for both.
 fn error(
     net: &Denoiser,
     checkpoint: &Checkpoint,

@@ -1,12 +1,13 @@
-//! One cell: images made, judged and shown.
+//! The measurement of one cell: images are made, evaluated and put on a sheet.
 use super::cell::{Cell, CellResult};
 use super::plan::rows;
 use super::run::{Event, Work};
-use super::subject::{Curve, Subject, Told, psnr};
-use crate::checkpoint::Checkpoint;
+use super::subject::{Curve, held_out_pair, images};
 use crate::data::{Filter, Image, PassOrder, contact_sheet, resize};
 use crate::error::Result;
 use crate::files::write_atomic;
+use crate::generate::Pipeline;
+use crate::metrics::{Accumulator, Sample};
 use std::time::Instant;
 
 /// Images on the sheet of a cell.
@@ -16,8 +17,13 @@ const SHEET_COLUMNS: usize = 8;
 /// Longest side of an image on it.
 const SHEET_SIDE: usize = 256;
 
-/// An image as it is shown on a sheet.
-fn small(image: &Image) -> Image {
+/// An image for a metric.
+fn sample(name: String, output: Image, target: Option<Image>) -> Sample {
+    Sample { origin: name.clone().into(), name, output: output.into(), target: target.map(Into::into) }
+}
+
+/// An image as it is shown on a sheet: at most [`SHEET_SIDE`] pixels a side.
+fn reduced(image: &Image) -> Image {
     let longest = image.width.max(image.height);
     if longest <= SHEET_SIDE {
         return image.clone();
@@ -26,86 +32,69 @@ fn small(image: &Image) -> Image {
     resize(image, side(image.width), side(image.height), Filter::Box, PassOrder::HorizontalFirst)
 }
 
+/// The images of a cell so far.
+struct Progress<'a> {
+    accumulator: Box<dyn Accumulator + 'a>,
+    /// The first images, for the sheet.
+    shown: Vec<Image>,
+    /// Network evaluations per image.
+    nfe: usize,
+}
+
+impl Progress<'_> {
+    fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
+        let missing = SHEET.saturating_sub(self.shown.len());
+        self.shown.extend(samples.iter().take(missing).map(|sample| sample.output.clone().into_image()));
+        self.accumulator.add(samples)
+    }
+}
+
 impl Work<'_> {
     /// One cell; none if the run was stopped before its end.
     pub(super) fn measure(
         &self,
         cell: &Cell,
-        checkpoint: &Checkpoint,
-        subject: Option<&Subject>,
+        pipeline: &Pipeline,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<CellResult>> {
         let began = Instant::now();
-        let found = match (subject, self.basis.held_out()) {
-            (Some(subject), _) => self.images(cell, subject, tell)?,
-            (None, Some(set)) => {
-                let told = Told::open(checkpoint, &cell.sample, cell.seed, set, self.device)?;
-                self.outputs(cell, &told, tell)?
+        let accumulator = self.evaluator.accumulator()?;
+        let (mut progress, mut curve) = (Progress { accumulator, shown: vec![], nfe: 0 }, Curve::default());
+        let pipeline = pipeline.with_sample(&cell.sample)?;
+        let complete = match self.evaluator.held_out() {
+            None => self.batches(cell, tell, &mut |part| {
+                let watched = Some(&mut curve).filter(|_| self.plan.study.evaluate.estimate);
+                let made = images(&pipeline, cell.seed, part, watched)?;
+                progress.nfe = made.nfe;
+                let sample = |(k, image)| sample(format!("image {k} of seed {}", cell.seed), image, None);
+                progress.add((part[0]..).zip(made.images).map(sample).collect())
+            })?,
+            Some(set) => {
+                progress.nfe = pipeline.evaluations()?;
+                self.batches(cell, tell, &mut |[from, to]| {
+                    // One at a time: the outputs of a task are larger than images of unconditional generation.
+                    (from..to).try_for_each(|k| {
+                        let [made, wanted] = held_out_pair(&pipeline, cell.seed, set, k)?;
+                        progress.add(vec![sample(set.name(k as usize), made, Some(wanted))])
+                    })
+                })?
             }
-            (None, None) => None,
         };
-        let Some((mut result, shown)) = found else { return Ok(None) };
+        if !complete {
+            return Ok(None);
+        }
+        let Progress { accumulator, shown, nfe } = progress;
+        let values = accumulator.finish()?.report.values;
         if cell.seed == self.plan.study.sample.seeds[0] {
-            let sheet = contact_sheet(&shown.iter().map(small).collect::<Vec<_>>(), SHEET_COLUMNS, 1, 1);
+            let sheet = contact_sheet(&shown.iter().map(reduced).collect::<Vec<_>>(), SHEET_COLUMNS, 1, 1);
             write_atomic(self.dir.sheet(&cell.key), &sheet.encode_png(&[])?)?;
         }
-        result.seconds = began.elapsed().as_secs_f64();
-        Ok(Some(result))
-    }
-
-    /// The images of a cell, judged; also the first of them.
-    fn images(
-        &self,
-        cell: &Cell,
-        subject: &Subject,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<Option<(CellResult, Vec<Image>)>> {
-        let Some(judge) = &self.judge else { return Ok(None) };
-        let (mut gathered, mut curve) = (judge.gather(), Curve::default());
-        let (mut nfe, mut shown) = (0, vec![]);
-        let whole = self.batches(cell, tell, &mut |part| {
-            let watched = Some(&mut curve).filter(|_| self.plan.study.evaluate.estimate);
-            let made = subject.make(&cell.sample, cell.seed, part, watched)?;
-            nfe = made.nfe;
-            shown.extend(made.images.iter().take(SHEET.saturating_sub(shown.len())).cloned());
-            judge.add(&mut gathered, made.images)
-        })?;
-        if !whole {
-            return Ok(None);
-        }
         let (key, count) = (cell.key.clone(), self.plan.study.sample.count);
-        let (values, estimate) = (judge.values(gathered)?, curve.points()?);
-        Ok(Some((CellResult { key, count, nfe, values, estimate, seconds: 0.0 }, shown)))
+        let seconds = began.elapsed().as_secs_f64();
+        Ok(Some(CellResult { key, count, nfe, values, estimate: curve.points()?, seconds }))
     }
 
-    /// The outputs of a task, compared with what was wanted; also the first of them.
-    fn outputs(
-        &self,
-        cell: &Cell,
-        told: &Told,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<Option<(CellResult, Vec<Image>)>> {
-        let (mut shown, mut decibels) = (vec![], 0.0);
-        let whole = self.batches(cell, tell, &mut |[from, to]| {
-            for k in from..to {
-                let [made, wanted] = told.pair(k)?;
-                decibels += psnr(&made, &wanted);
-                if shown.len() < SHEET {
-                    shown.push(made);
-                }
-            }
-            Ok(())
-        })?;
-        if !whole {
-            return Ok(None);
-        }
-        let (key, count) = (cell.key.clone(), self.plan.study.sample.count);
-        let values = vec![("psnr".to_string(), decibels / count as f64)];
-        let nfe = told.evaluations()?;
-        Ok(Some((CellResult { key, count, nfe, values, estimate: vec![], seconds: 0.0 }, shown)))
-    }
-
-    /// Does `work` for all images of a cell in portions `[from, to]`, and tells how far it is; false if it was stopped.
+    /// Does `work` for the images of a cell batch by batch, `[from, to]`, and reports progress; false if it was stopped.
     fn batches(
         &self,
         cell: &Cell,

@@ -1,4 +1,4 @@
-//! Directories of shards made one.
+//! Merging the directories of shards.
 use super::cell::{CellResult, Identity, Record, StudyDir, read, readable, write};
 use super::results::{Results, collate};
 use crate::data::Image;
@@ -8,8 +8,8 @@ use crate::files::read_limited;
 use crate::files::write_atomic;
 use std::path::{Path, PathBuf};
 
-/// Brings the results of `shards` together in `out` and writes table, charts and report. What was made by two shards must
-/// be the same model; a cell that both have is taken once.
+/// Merges the results of `shards` into `out` and writes table, charts and report. A model in two shards must have the same
+/// weights in both; a cell in two shards is taken once.
 pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
     let to = StudyDir(out.to_path_buf());
     let records = shards.iter().map(|shard| {
@@ -26,7 +26,7 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
         return Err(Error::request(format!("{a} and {b} are not parts of one study: their study.json differ")));
     }
     first.study.validate()?;
-    // All shards are looked at before anything is written.
+    // All shards are checked before anything is written.
     let mut identities: Vec<(String, Identity)> = vec![];
     for model in &first.study.model {
         let slug = crate::config::slug(&model.name);
@@ -48,7 +48,7 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
         let path = to.identity(&slug);
         match identities.iter().find(|(known, _)| *known == slug) {
             Some((_, identity)) => write(&path, identity)?,
-            // What an earlier merge knew is not of these shards.
+            // An earlier merge into this directory may have had a shard that this one has not.
             None if path.exists() => std::fs::remove_file(&path).map_err(Error::io(&path))?,
             None => (),
         }
@@ -63,7 +63,8 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
     Ok(results)
 }
 
-/// Copies the whole files that are not there yet, or not whole: their names say what they hold.
+/// Copies complete files over missing or incomplete ones. A file's name is a hash of what its content depends on, so files
+/// of the same name have the same content.
 fn copy(from: &Path, to: &Path, is_whole: &dyn Fn(&Path) -> bool) -> Result<()> {
     let entries = match std::fs::read_dir(from) {
         Ok(entries) => entries,

@@ -1,13 +1,14 @@
-//! Comparisons: models x samplers x steps x seeds from one file, measured cell by cell.
+//! Studies: models x samplers x steps x seeds from one file, measured cell by cell.
 //!
 //! A [`Plan`] is a study with the configurations of its models. [`run`] trains what is missing and measures every cell;
-//! a cell is one file, named by a hash of all that determines it, so that a killed study goes on where it was and shards
-//! [`merge`] exactly. [`Results`] are a function of those files alone: table, charts, tests, report.
+//! a cell is one file, named by a hash of everything that determines it, so that a killed study resumes where it was and
+//! shards [`merge`] exactly. [`Results`] are a function of those files alone: table, charts, tests, report.
 mod cell;
 mod chart;
 mod compare;
 mod denoise;
-mod judge;
+mod evaluator;
+mod held_out;
 mod measure;
 mod merge;
 mod page;
@@ -20,7 +21,6 @@ mod shard;
 mod subject;
 mod table;
 
-pub use cell::{Cell, CellResult, Identity, Record};
 pub use compare::{Comparison, Likeness, Request, Side, compare};
 pub use denoise::Denoising;
 pub use merge::merge;

@@ -1,4 +1,4 @@
-//! A web page in one file: no scripts, no fonts, no pictures from elsewhere; light and dark.
+//! A web page in one file: no scripts, no external fonts or images; light and dark.
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt::Write;
@@ -22,8 +22,8 @@ pre { background: var(--soft); padding: .7rem; overflow-x: auto; font-size: .85r
 summary { cursor: pointer; margin: .4rem 0; }
 ";
 
-/// Text that may stand anywhere in a page.
-pub fn escape(text: &str) -> String {
+/// Escapes text for any place in a page.
+fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -38,8 +38,8 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A place of a table.
-pub struct Td {
+/// A cell of a table.
+pub(super) struct Td {
     text: String,
     class: &'static str,
     above: String,
@@ -51,22 +51,22 @@ impl Td {
         Self { text: text.into(), class: "", above: String::new() }
     }
 
-    /// Long text that may be broken anywhere.
+    /// Long text that may wrap anywhere.
     pub fn fact(text: impl Into<String>) -> Self {
         Self { class: "fact", ..Self::new(text) }
     }
 
-    /// With emphasis, and small text behind.
+    /// Text with emphasis if it is the best, and with a superscript.
     pub fn marked(text: impl Into<String>, best: bool, above: &str) -> Self {
         Self { text: text.into(), class: if best { "best" } else { "" }, above: above.into() }
     }
 }
 
-/// A page in the making; all text is escaped.
-pub struct Page(String);
+/// A page under construction; all text is escaped.
+pub(super) struct Page(String);
 
 impl Page {
-    /// Begins with a title.
+    /// A page with a title and no content yet.
     pub fn new(title: &str) -> Self {
         let title = escape(title);
         Self(format!(
@@ -97,7 +97,7 @@ impl Page {
         self.push(format_args!("<p class=\"note\">{}</p>", escape(text)));
     }
 
-    /// A table; the first place of each row is its head.
+    /// A table; the first cell of each row is its header.
     pub fn table(&mut self, head: &[String], rows: Vec<Vec<Td>>) {
         self.push(format_args!("<div class=\"wide\"><table>"));
         if !head.is_empty() {
@@ -118,14 +118,14 @@ impl Page {
         self.push(format_args!("</table></div>"));
     }
 
-    /// A drawing of ours.
+    /// A chart, which is inserted as it is.
     pub fn svg(&mut self, svg: &str) {
-        // The declaration belongs to files, not into pages.
+        // The XML declaration is for files and not allowed within a page.
         let inner = svg.find("<svg").map_or(svg, |at| &svg[at..]);
         self.push(format_args!("<div class=\"chart\">{inner}</div>"));
     }
 
-    /// A picture at `scale` times its size.
+    /// A PNG image at `scale` times its size.
     pub fn picture(&mut self, png: &[u8], width: usize, scale: usize, caption: &str) {
         let (data, caption) = (STANDARD.encode(png), escape(caption));
         let width = width * scale;
@@ -135,7 +135,7 @@ impl Page {
         ));
     }
 
-    /// Text as it is, behind a line to click on.
+    /// Preformatted text that unfolds when its summary is clicked.
     pub fn folded(&mut self, summary: &str, text: &str) {
         self.push(format_args!("<details><summary>{}</summary><pre>{}</pre></details>", escape(summary), escape(text)));
     }

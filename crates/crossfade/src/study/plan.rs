@@ -1,7 +1,8 @@
-//! A study made ready: its models' configurations, its rows and its columns.
+//! A study with the configurations of its models, its rows and its columns.
 use crate::checkpoint::{self, Checkpoint};
-use crate::config::{Metric, RunConfig, SampleConfig, Study, StudyModel, slug};
+use crate::config::{RunConfig, SampleConfig, Study, StudyModel, slug};
 use crate::error::{Error, Result};
+use crate::metrics::Compared;
 use crossfade_math::GridKind;
 use std::path::{Path, PathBuf};
 
@@ -12,16 +13,16 @@ pub struct Model {
     pub name: String,
     /// Its name in files.
     pub slug: String,
-    /// All that it is trained and sampled with.
+    /// Its configuration of training and sampling.
     pub config: RunConfig,
     /// Its weights, if they are not trained by the study.
     pub checkpoint: Option<PathBuf>,
 }
 
-/// One row of the table: a model and a way to sample it; what is not said is the model's own.
+/// One row of the table: a model and a way to sample it; without a value, the model's own applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Number of the model.
+    /// The index of the model.
     pub model: usize,
     /// The sampler.
     pub sampler: Option<String>,
@@ -29,20 +30,20 @@ pub struct Row {
     pub grid: Option<String>,
     /// How the heads are blended.
     pub blend: Option<String>,
-    /// What tells it from the other rows.
+    /// The text that distinguishes it from the other rows.
     pub label: String,
 }
 
-/// A study whose models and ways of sampling all make sense.
+/// A study whose models and ways of sampling have been validated.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// As it was written.
+    /// The study as it was written.
     pub study: Study,
-    /// The models, in its order.
+    /// The models, in the order of the study.
     pub models: Vec<Model>,
     /// What the models start from; it names the images to compare with.
     pub base: RunConfig,
-    /// The same with the held-out images of a task.
+    /// The same with the held-out images of a task in place of the training images.
     pub held_out: RunConfig,
     /// Where relative paths of images start.
     pub data_root: Option<PathBuf>,
@@ -72,7 +73,7 @@ impl Plan {
                 Ok(config) => models.push(Model {
                     name: written.name.clone(),
                     slug: slug(&written.name),
-                    // A checkpoint knows where its images were.
+                    // The configuration of a checkpoint names the directory of its images already.
                     config: if written.checkpoint.is_some() { config } else { rooted(config) },
                     checkpoint: written.checkpoint.as_ref().map(|path| dir.join(path)),
                 }),
@@ -82,9 +83,7 @@ impl Plan {
             }
         }
         for model in &models {
-            let told = !model.config.task.is_unconditional();
-            if told != (study.evaluate.metric == Metric::Psnr) {
-                let problem = "the metric psnr is for tasks with a condition, all others for generation";
+            if let Err(problem) = check_metric(&study, &model.config) {
                 problems.push(format!("model {}: {problem}", model.name));
             }
             if study.evaluate.estimate && !model.config.process.estimates_x0() {
@@ -117,6 +116,31 @@ impl Plan {
     }
 }
 
+/// Whether what the model makes can be measured by the study's metric; the reason if not.
+fn check_metric(study: &Study, config: &RunConfig) -> std::result::Result<(), String> {
+    let (evaluate, metric) = (&study.evaluate, study.evaluate.metric);
+    let task = config.task.task();
+    if config.task.is_unconditional() {
+        return match (metric.needs_targets(), evaluate.held_out.is_empty()) {
+            (true, _) => Err(format!("the metric {} compares with targets, and generation has none", metric.name)),
+            (false, false) => Err("evaluate.held_out is for tasks with a condition only".into()),
+            (false, true) => Ok(()),
+        };
+    }
+    if evaluate.held_out.is_empty() {
+        let advice = "set evaluate.held_out (--held-out of `crossfade compare`)";
+        return Err(format!("the metric {} would measure the images that were trained on: {advice}", metric.name));
+    }
+    if metric.compared == Compared::Map && task.target_channels() != Some(1) {
+        return Err(format!(
+            "the metric {} is for maps, and the task {} makes images",
+            metric.name,
+            config.task.name()
+        ));
+    }
+    Ok(())
+}
+
 /// The configuration of a model: the base with its assignments, or what its checkpoint says.
 fn configured(model: &StudyModel, base: Option<&RunConfig>, dir: &Path) -> Result<RunConfig> {
     match (&model.checkpoint, base) {
@@ -127,7 +151,7 @@ fn configured(model: &StudyModel, base: Option<&RunConfig>, dir: &Path) -> Resul
 }
 
 /// The rows of a study, in its order.
-pub fn rows(study: &Study) -> Vec<Row> {
+pub(super) fn rows(study: &Study) -> Vec<Row> {
     let choices = |own: &[String], all: &[String]| -> Vec<Option<String>> {
         let list = if own.is_empty() { all } else { own };
         if list.is_empty() { vec![None] } else { list.iter().cloned().map(Some).collect() }

@@ -4,7 +4,6 @@ use super::chart::{CHART, ESTIMATE};
 use super::page::{Page, Td};
 use super::results::Results;
 use super::table::number;
-use crate::config::Metric;
 use crate::data::Image;
 use crate::data::image::MAX_FILE;
 use crate::error::{Error, Result};
@@ -25,7 +24,7 @@ impl Results {
             ("report.html", page),
         ];
         for name in [CHART, ESTIMATE].into_iter().filter(|name| charts.iter().all(|(drawn, _)| drawn != name)) {
-            // What an earlier study in this directory has drawn is not of this one.
+            // An earlier study in this directory may have left a chart that this one does not draw.
             match std::fs::remove_file(dir.0.join(name)) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(dir.0.join(name))(e)),
                 _ => (),
@@ -46,7 +45,7 @@ impl Results {
             page.paragraph(&format!("Unfinished: {done} of {all} measurements are done."));
         }
         self.table_of(&mut page);
-        if matches!(self.metric, Metric::Fid) && self.count < FEW {
+        if self.metric.name == "fid" && self.count < FEW {
             let advice = "compare such numbers only with numbers of as many images";
             page.note(&format!("Below {FEW} images FID is biased upwards; {advice}."));
         }
@@ -93,9 +92,10 @@ impl Results {
                     .as_ref()
                     .map_or("–".into(), |s| format!("{} to {}", number(s.interval[0]), number(s.interval[1])));
                 let one = |values: &Vec<(String, f64)>| {
-                    let more: Vec<_> =
-                        values.iter().skip(1).map(|(name, v)| format!("{name} {}", number(*v))).collect();
-                    let first = values.first().map_or(String::new(), |(_, value)| number(*value));
+                    let is_tabled = |name: &String| self.tabled().is_some_and(|tabled| tabled.name == name);
+                    let (first, more): (Vec<_>, Vec<_>) = values.iter().partition(|(name, _)| is_tabled(name));
+                    let more: Vec<_> = more.iter().map(|(name, v)| format!("{name} {}", number(*v))).collect();
+                    let first = first.first().map_or(String::new(), |(_, value)| number(*value));
                     if more.is_empty() { first } else { format!("{first} ({})", more.join(", ")) }
                 };
                 let values: Vec<String> = entry.values.iter().map(one).collect();
@@ -116,7 +116,7 @@ impl Results {
         let head =
             ["", "sampler", "grid", "steps", "evaluations", "by seed", "95 % interval", "p (Welch, against)", "time"];
         page.table(&head.map(String::from), rows);
-        page.note("Time: making and judging the images of one seed.");
+        page.note("Time: making and evaluating the images of one seed.");
     }
 
     fn sheets_of(&self, page: &mut Page, dir: &StudyDir) {
@@ -125,7 +125,7 @@ impl Results {
         for row in &self.rows {
             for (entry, column) in row.entries.iter().zip(&self.columns) {
                 let Some(entry) = entry else { continue };
-                // A sheet only shows; without it the results are the same.
+                // Sheets are illustrations: a missing one is left out.
                 let path = dir.sheet(&entry.sheet);
                 let Ok(png) = read_limited(&path, MAX_FILE) else { continue };
                 let Ok(Image { width, .. }) = Image::decode(&png, &path) else { continue };
@@ -137,9 +137,11 @@ impl Results {
 
     fn settings_of(&self, page: &mut Page) {
         page.heading("How it was made");
+        let revisions = self.record.revisions.iter().map(|(name, revision)| format!("{name} {revision}"));
         let mut facts = vec![
             ("program".to_string(), format!("crossfade {}", self.version)),
-            ("images a measurement".into(), self.count.to_string()),
+            ("revisions".into(), revisions.collect::<Vec<_>>().join(", ")),
+            ("images per measurement".into(), self.count.to_string()),
             ("seeds".into(), self.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
             ("weights".into(), "moving average".into()),
             ("reference".into(), self.record.reference.clone()),
@@ -164,7 +166,7 @@ impl Results {
         for identity in known() {
             page.folded(&format!("configuration of {}", identity.name), &identity.config);
         }
-        // A study that was written can be read back, so it can be written again.
+        // The study was read from TOML, so writing it cannot fail; if it did, the report would only lack this section.
         if let Ok(study) = toml::to_string(&self.record.study) {
             page.folded("the study", &study);
         }

@@ -1,23 +1,27 @@
-//! What a study found: a function of its directory alone.
-use super::cell::{CellResult, Identity, Record, StudyDir, cells};
+//! The results of a study: a function of its directory alone.
+use super::cell::{Cell, CellResult, Identity, Record, StudyDir, cells};
 use super::plan::rows;
-use crate::config::{Metric, SampleConfig};
+use crate::config::SampleConfig;
 use crate::error::Result;
 use crate::metrics::statistics::{Summary, Welch};
+use crate::metrics::{Better, RegisteredMetric, Value};
 use serde::Serialize;
 
 /// A study's results. What may differ between two runs of the same study, such as times, is not written.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    /// What the study is called.
+    /// The title of the study.
     pub title: String,
     /// The metric.
-    pub metric: Metric,
-    /// What the columns count: `steps` or `evaluations`.
+    pub metric: RegisteredMetric,
+    /// The value of the metric that the table shows, if the study chose one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<&'static str>,
+    /// The unit of the columns: `steps` or `evaluations`.
     pub columns_are: &'static str,
     /// The columns.
     pub columns: Vec<usize>,
-    /// Images a measurement.
+    /// Images per measurement.
     pub count: u64,
     /// The seeds of its noise.
     pub seeds: Vec<u64>,
@@ -27,9 +31,9 @@ pub struct Results {
     pub against: Option<String>,
     /// What values depend on beside the images.
     pub facts: Vec<(String, String)>,
-    /// The models that are ready.
+    /// The models that are trained.
     pub models: Vec<ModelFacts>,
-    /// Of this program.
+    /// The version of this program.
     pub version: String,
     #[serde(skip)]
     pub(super) record: Record,
@@ -37,44 +41,44 @@ pub struct Results {
     pub(super) identities: Vec<Option<Identity>>,
 }
 
-/// What is known of a model.
+/// Facts about a trained model.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelFacts {
     /// Its name.
     pub name: String,
-    /// SHA-256 of what its weights depend on.
+    /// SHA-256 of the options that its weights depend on.
     pub fingerprint: String,
     /// Checksum of its weights.
     pub checksum: String,
     /// Training steps.
     pub step: u64,
-    /// Weights of the network.
+    /// The number of weights of the network.
     pub parameters: u64,
 }
 
 /// One row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowResult {
-    /// What tells it from the others.
+    /// The text that distinguishes it from the others.
     pub label: String,
     /// The model.
     pub model: String,
-    /// One entry a column; none as long as the model is not trained.
+    /// One entry per column; none while the model is not trained.
     pub entries: Vec<Option<Entry>>,
 }
 
-/// One place of the table.
+/// One entry of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
     /// How images were made.
     pub sample: SampleConfig,
-    /// Network evaluations an image.
+    /// Network evaluations per image.
     pub nfe: usize,
     /// The seeds that have a result.
     pub seeds: Vec<u64>,
     /// The metric's values for each of them.
     pub values: Vec<Vec<(String, f64)>>,
-    /// Mean of the first value.
+    /// Mean of the value that the table shows.
     pub mean: Option<f64>,
     /// Its standard deviation over seeds, and the 95 % interval of the mean.
     pub spread: Option<Summary>,
@@ -102,13 +106,19 @@ pub struct Versus {
 }
 
 impl Entry {
-    /// The metric's first value for each seed.
-    pub fn first_values(&self) -> Vec<f64> {
-        self.values.iter().filter_map(|values| values.first().map(|(_, value)| *value)).collect()
+    /// The value called `name` for each seed that has it.
+    pub fn values_of(&self, name: &str) -> Vec<f64> {
+        let of = |values: &Vec<(String, f64)>| values.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
+        self.values.iter().filter_map(of).collect()
     }
 }
 
 impl Results {
+    /// The value that the table shows; none if nothing was measured.
+    pub fn tabled(&self) -> Option<&'static Value> {
+        self.metric.value(self.value)
+    }
+
     /// Cells with a result, and cells of the study.
     pub fn progress(&self) -> (usize, usize) {
         let entries = self.rows.iter().flat_map(|row| row.entries.iter().flatten());
@@ -117,22 +127,25 @@ impl Results {
 }
 
 /// Collects the results of a study in a directory.
-pub fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
+pub(super) fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
     let study = &record.study;
     study.validate()?;
     let identities: Vec<Option<Identity>> = (0..study.model.len()).map(|number| dir.known(study, number)).collect();
+    let tabled = study.evaluate.tabled();
     let mut found = vec![];
     for (number, row) in rows(study).iter().enumerate() {
         let mut entries = vec![];
         for &column in study.sample.columns() {
             entries.push(match &identities[row.model] {
                 None => None,
-                Some(identity) => entry(dir, &cells(&record, number, row, column, identity)?),
+                Some(identity) => entry(dir, &cells(&record, number, row, column, identity)?, tabled),
             });
         }
         found.push(RowResult { label: row.label.clone(), model: study.model[row.model].name.clone(), entries });
     }
-    judge(&mut found, study.evaluate.metric, study.evaluate.against.as_deref());
+    if let Some(tabled) = tabled {
+        rank(&mut found, tabled, study.evaluate.against.as_deref());
+    }
     let facts = |identity: &Identity| {
         let Identity { name, fingerprint, checksum, step, parameters, .. } = identity.clone();
         ModelFacts { name, fingerprint, checksum, step, parameters }
@@ -140,6 +153,7 @@ pub fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
     Ok(Results {
         title: study.title.clone(),
         metric: study.evaluate.metric,
+        value: study.evaluate.value.as_ref().and(tabled).map(|value| value.name),
         columns_are: study.sample.columns_are(),
         columns: study.sample.columns().to_vec(),
         count: study.sample.count,
@@ -154,8 +168,8 @@ pub fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
     })
 }
 
-/// One place of the table, from the cells of its seeds; none if none has a result.
-fn entry(dir: &StudyDir, cells: &[super::Cell]) -> Option<Entry> {
+/// One entry of the table, from the cells of its seeds; none if no cell has a result.
+fn entry(dir: &StudyDir, cells: &[Cell], tabled: Option<&Value>) -> Option<Entry> {
     let found: Vec<(u64, CellResult)> =
         cells.iter().filter_map(|cell| Some((cell.seed, dir.result(&cell.key)?))).collect();
     let (first, cell) = (found.first()?, cells.first()?);
@@ -178,17 +192,20 @@ fn entry(dir: &StudyDir, cells: &[super::Cell]) -> Option<Entry> {
         estimate,
         sheet: cell.key.clone(),
     };
-    let values = entry.first_values();
+    let values = tabled.map_or(vec![], |value| entry.values_of(value.name));
     entry.mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     entry.spread = Summary::of(&values).ok();
     Some(entry)
 }
 
 /// Finds the best of each column and tests the others.
-fn judge(rows: &mut [RowResult], metric: Metric, against: Option<&str>) {
+fn rank(rows: &mut [RowResult], tabled: &Value, against: Option<&str>) {
     for column in 0..rows.first().map_or(0, |row| row.entries.len()) {
         let mean = |row: &RowResult| row.entries[column].as_ref().and_then(|e| e.mean);
-        let better = |a: f64, b: f64| if metric.higher_is_better() { b.total_cmp(&a) } else { a.total_cmp(&b) };
+        let better = |a: f64, b: f64| match tabled.better {
+            Better::Higher => b.total_cmp(&a),
+            Better::Lower => a.total_cmp(&b),
+        };
         let best = |rows: &[RowResult], among: &dyn Fn(&RowResult) -> bool| {
             let all = rows.iter().enumerate().filter(|(_, row)| among(row));
             let all = all.filter_map(|(i, row)| Some((i, mean(row)?)));
@@ -202,7 +219,7 @@ fn judge(rows: &mut [RowResult], metric: Metric, against: Option<&str>) {
             entry.best = first == Some(i);
             if let Some((reference, label, other)) = &theirs
                 && *reference != i
-                && let Ok(test) = Welch::test(&entry.first_values(), &other.first_values())
+                && let Ok(test) = Welch::test(&entry.values_of(tabled.name), &other.values_of(tabled.name))
             {
                 entry.versus = Some(Versus { row: label.clone(), p: test.p, marks: test.marks() });
             }

@@ -1,9 +1,10 @@
-//! A study from the first model to the last cell; whatever is there already is not made again.
+//! The run of a study from the first model to the last cell; results that exist already are not made again.
 use super::cell::{Cell, Identity, Record, StudyDir, cells, readable, write};
-use super::judge::{Basis, Judge};
+use super::evaluator::Evaluator;
 use super::plan::{Plan, rows};
-use super::subject::Subject;
 use super::{Results, results};
+use crate::generate::Pipeline;
+use crate::torchfile::Weights;
 use crate::checkpoint::{self, Checkpoint};
 use crate::digest::sha256;
 use crate::engine::Device;
@@ -13,7 +14,7 @@ use crate::train::StepReport;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Which part of the work.
+/// The part of the work that a run does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Only {
     /// Training and measuring; shards share the models.
@@ -32,17 +33,17 @@ pub struct Options {
     pub out: PathBuf,
     /// Where models are trained; `models` below `out` without it. Studies may share it.
     pub models: Option<PathBuf>,
-    /// Which share is done here.
+    /// The shard that is done here.
     pub shard: Shard,
-    /// Which part of the work.
+    /// The part of the work that is done.
     pub only: Only,
-    /// Inception's weights; those of the cache without it.
+    /// The weights of the metric's network; those of the cache without it.
     pub weights: Option<PathBuf>,
-    /// Images a network evaluation; changes the speed and nothing else.
+    /// Images per batch; this changes the speed and nothing else.
     pub batch: usize,
 }
 
-/// What a run tells of itself.
+/// The progress of a run.
 pub enum Event<'a> {
     /// A step of training.
     Training {
@@ -65,7 +66,7 @@ pub enum Event<'a> {
         /// Images to do.
         all: usize,
     },
-    /// Images were made and judged.
+    /// Images were made and evaluated.
     Sampling {
         /// The row.
         row: &'a str,
@@ -104,17 +105,16 @@ pub fn run(
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Event),
 ) -> Result<(Outcome, Results)> {
-    let basis = Basis::open(plan, options.weights.as_deref(), options.only != Only::Train, device)?;
+    let evaluator = Evaluator::open(plan, options.weights.as_deref(), options.only != Only::Train, device)?;
     let dir = StudyDir(options.out.clone());
-    let mut record = Record::new(plan, basis.facts.clone(), basis.reference.clone());
+    let mut record = Record::new(plan, evaluator.facts.clone(), evaluator.reference_text.clone())?;
     let before: Option<Record> = readable(&dir.record());
     if let Some(before) = before.filter(|before| options.only == Only::Train && before.continues(&record)) {
         // Where models are only trained the weights of the metric may be missing; what was measured stays what it is.
         record = before;
     }
-    let (judge, done) = (None, 0.into());
-    let mut work =
-        Work { plan, options, device, stop, dir, record, basis, judge, done, all: 0, measured: 0, failed: vec![] };
+    let (done, failed) = (0.into(), vec![]);
+    let mut work = Work { plan, options, device, stop, dir, record, evaluator, done, all: 0, measured: 0, failed };
     work.check_models()?;
     work.dir.create()?;
     write(&work.dir.record(), &work.record)?;
@@ -151,7 +151,7 @@ pub fn run(
     Ok((Outcome { measured: work.measured, done, cells, stopped, failed: work.failed }, results))
 }
 
-/// All that the parts of a run share.
+/// The state of a run.
 pub(super) struct Work<'a> {
     pub(super) plan: &'a Plan,
     pub(super) options: &'a Options,
@@ -159,8 +159,7 @@ pub(super) struct Work<'a> {
     pub(super) stop: &'a AtomicBool,
     pub(super) dir: StudyDir,
     record: Record,
-    pub(super) basis: Basis,
-    pub(super) judge: Option<Judge>,
+    pub(super) evaluator: Evaluator,
     /// Network evaluations done and to do in this run.
     pub(super) done: std::cell::Cell<u64>,
     pub(super) all: u64,
@@ -190,7 +189,7 @@ impl Work<'_> {
         }
     }
 
-    /// Removes what an earlier study in the same directory knew of models that only have their names in common.
+    /// Removes the identities that an earlier study in this directory has left for other models of the same names.
     fn forget_others(&self) -> Result<()> {
         for (number, model) in self.plan.models.iter().enumerate() {
             let Some(known) = self.dir.known(&self.plan.study, number) else { continue };
@@ -266,15 +265,14 @@ impl Work<'_> {
         if missing.is_empty() {
             return Ok(());
         }
-        if self.judge.is_none() {
-            let shared = self.options.models.clone().filter(|models| is_writable(models));
-            let cache = shared.unwrap_or_else(|| self.options.out.clone());
+        if !self.evaluator.is_prepared() {
+            let writable = self.options.models.clone().filter(|models| is_writable(models));
+            let cache = writable.unwrap_or_else(|| self.options.out.clone());
             let mut progress = |done, all| tell(Event::Reference { done, all });
-            let (stop, store) = (self.stop, self.options.models.as_deref());
-            self.judge = self.basis.judge(&cache, store, &|| stop.load(Ordering::Relaxed), &mut progress)?;
-        }
-        if self.judge.is_none() {
-            return Ok(());
+            let (stop, shared) = (self.stop, self.options.models.as_deref());
+            if !self.evaluator.prepare(&cache, shared, &|| stop.load(Ordering::Relaxed), &mut progress)? {
+                return Ok(());
+            }
         }
         if let Err(error) = self.measure_cells(number, &identity, missing, tell) {
             self.failed.push(format!("model {}: {error}", self.plan.models[number].name));
@@ -294,12 +292,9 @@ impl Work<'_> {
         if checkpoint.checksum != identity.checksum {
             return Err(Error::file(&checkpoint.path, "changed while the study was running"));
         }
-        let subject = match self.basis.held_out() {
-            None => Some(Subject::open(&checkpoint, self.device)?),
-            Some(_) => None,
-        };
+        let pipeline = Pipeline::open(&checkpoint, Weights::Ema, &checkpoint.config.sample, self.device)?;
         for cell in missing {
-            match self.measure(&cell, &checkpoint, subject.as_ref(), tell) {
+            match self.measure(&cell, &pipeline, tell) {
                 Ok(None) => return Ok(()),
                 Ok(Some(result)) => {
                     write(&self.dir.cell(&cell.key), &result)?;
@@ -316,7 +311,7 @@ impl Work<'_> {
     }
 }
 
-/// Whether files can be made in a directory: a store of models may be there to be read only.
+/// Whether files can be created in a directory: a shared directory of models may be read-only.
 fn is_writable(dir: &Path) -> bool {
     let probe = dir.join(format!(".probe-{}", std::process::id()));
     std::fs::File::create(&probe).is_ok() && std::fs::remove_file(&probe).is_ok()

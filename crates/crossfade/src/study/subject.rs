@@ -1,10 +1,10 @@
 //! A model in use: images of a seed, and how its estimate approaches them.
+use super::held_out::held_out_draw;
 use crate::apply::{Model, Part};
 use crate::data::{Dataset, Image};
 use crate::engine::to_host;
 use crate::error::{Error, Result};
 use crate::generate::{Pipeline, StartNoise};
-use crate::task::{SampleKey, TaskConfig};
 
 /// Images of one batch.
 pub struct Batch {
@@ -61,24 +61,19 @@ impl Curve {
     }
 }
 
-/// The PSNR between two images of one size, in dB; equal images count as 100, so that a mean stays finite.
-pub fn psnr(a: &Image, b: &Image) -> f64 {
-    a.psnr(b).min(100.0)
-}
 
 /// The network's output for held-out image k of a task, and the target. Crops and holes depend on k alone.
 pub fn held_out_pair(
     pipeline: &Pipeline,
-    task: &TaskConfig,
     seed: u64,
     held_out: &dyn Dataset,
     k: u64,
 ) -> Result<[Image; 2]> {
-    let draw = SampleKey { seed: 0, counter: k, flip: false };
+    let (draw, task) = (held_out_draw(k), pipeline.task());
     let (index, model) = (k as usize, pipeline.task_model(task.name(), seed)?);
     let pair = task.task().example(&held_out.get(index)?, held_out.label(index)?.as_ref(), &draw)?;
     let [_, height, width] = pair.target.shape;
-    let none = || Error::request("the metric psnr needs a task with a condition; see [task]");
+    let none = || Error::request("held-out images need a task with a condition; see [task]");
     let part = Part { condition: pair.condition.ok_or_else(none)?, size: [height, width], y: 0, x: 0 };
     let made = model.make(k, std::slice::from_ref(&part))?.pop();
     let made = made.ok_or_else(|| Error::Run("no output came out".into()))?;

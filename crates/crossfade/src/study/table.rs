@@ -1,15 +1,15 @@
 //! Results as text: Markdown and CSV.
 use super::results::{Entry, Results};
-use crate::config::Metric;
 use crate::files::csv_field;
+use crate::metrics::Better;
 use std::fmt::Write;
 
-/// A value with as many digits as it deserves.
-pub fn number(value: f64) -> String {
+/// Formats a value with a number of digits that suits its size.
+pub(super) fn number(value: f64) -> String {
     beside(value, value)
 }
 
-/// A value with as many digits as one that it stands beside.
+/// Formats a value with the number of digits that suits the size of another one beside it.
 fn beside(value: f64, other: f64) -> String {
     match other.abs() {
         v if v >= 100.0 => format!("{value:.1}"),
@@ -42,14 +42,17 @@ impl Results {
         self.columns_are == "evaluations" && entry.nfe < column
     }
 
-    /// What the numbers of the table are.
+    /// The caption: what the numbers of the table are.
     pub fn caption(&self) -> String {
         let n = self.seeds.len();
-        let metric = self.metric.title();
-        if self.metric == Metric::None {
+        let Some(value) = self.tabled() else {
             return format!("Nothing was measured. Columns: {}.", self.columns_are);
-        }
-        let better = if self.metric.higher_is_better() { "higher" } else { "lower" };
+        };
+        let better = match value.better {
+            Better::Higher => "higher",
+            Better::Lower => "lower",
+        };
+        let metric = value.title;
         let (s, spread) = if n == 1 { ("", "") } else { ("s", " ± standard deviation") };
         let seeds = format!("{n} sampling seed{s} of one training, {} images each", self.count);
         let mut text = format!("{metric} ({better} is better), mean{spread} over {seeds}");
@@ -59,8 +62,10 @@ impl Results {
             text.push_str(" at most, in brackets where they are fewer");
         }
         text.push_str(". Bold: the best of a column.");
-        if self.metric == Metric::Pr {
-            text.push_str(" Recall is in the report and in results.csv.");
+        let others: Vec<&str> =
+            self.metric.values.iter().map(|other| other.name).filter(|n| *n != value.name).collect();
+        if !others.is_empty() {
+            let _ = write!(text, " The other values ({}) are in the report and in results.csv.", others.join("; "));
         }
         if n > 1 {
             let other = match &self.against {
@@ -117,7 +122,7 @@ impl Results {
         text
     }
 
-    /// One line a measurement.
+    /// CSV with one line per value of a measurement.
     pub fn csv(&self) -> String {
         let mut text = String::from("row,model,sampler,grid,blend,steps,evaluations,seed,images,value,number\n");
         for row in &self.rows {

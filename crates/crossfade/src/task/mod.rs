@@ -161,7 +161,8 @@ fn needed<'a>(label: Option<&'a LabelMap>, image: &Image, what: &str) -> Result<
 }
 
 /// Problems of a side in training: from 1 to 4096 and a multiple of `of`.
-fn side_problems(key: &str, side: usize, of: usize) -> Vec<String> {
+fn side_problems(key: &str, side: usize, of: usize) -> Vec<Problem> {
     let fine = (1..=4096).contains(&side) && side.is_multiple_of(of.max(1));
-    if fine { vec![] } else { vec![format!("{key} must be from 1 to 4096 and a multiple of {of}, not {side}")] }
+    let message = || format!("must be from 1 to 4096 and a multiple of {of}, not {side}");
+    if fine { vec![] } else { vec![Problem::new(key, message())] }
 }

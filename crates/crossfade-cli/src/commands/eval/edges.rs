@@ -1,15 +1,15 @@
 //! `crossfade eval edges`.
+use super::about;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use crossfade::metrics::edges::{EdgesConfig, Protocol, evaluate, plot::plot};
 use std::path::PathBuf;
 
-/// The verbs of this family.
+/// The verb.
 #[derive(Debug, Subcommand)]
 pub enum EdgesCommand {
-    /// Edge maps against what people drew: ODS, OIS, AP and R50 of the BSDS benchmark
-    #[command(after_help = "Examples:
+    #[command(about = about("edges"), after_help = "Examples:
   crossfade eval edges maps groundTruth/test                 network output, thick and soft
   crossfade eval edges maps groundTruth/test --protocol c    no suppression, no thinning
   crossfade eval edges nms_maps groundTruth/test --protocol as-is --out eval --plot pr.png
@@ -38,7 +38,7 @@ pub struct EdgesArgs {
     #[arg(long, value_name = "D", default_value_t = EdgesConfig::default().max_dist)]
     max_dist: f64,
 
-    /// What is done to a map before it is compared
+    /// How a map is processed before it is compared
     #[arg(long, default_value = "s")]
     protocol: ProtocolArg,
 

@@ -1,14 +1,16 @@
-//! `crossfade eval`: one file a family of metrics.
+//! `crossfade eval`: metrics of the registry, and what is done with their files and reports. One file per kind of input.
 mod edges;
 mod features;
 mod pairs;
 mod regions;
+mod registered;
 mod saliency;
 mod statistics;
 
 use crate::context::Context;
 use anyhow::Result;
 use clap::Subcommand;
+use crossfade::metrics::RegisteredMetric;
 
 /// Compute metrics: FID, KID, PSNR, SSIM, LPIPS, saliency, edges, regions, statistics
 #[derive(Debug, Subcommand)]
@@ -16,7 +18,9 @@ pub enum EvalCommand {
     #[command(flatten)]
     Features(features::FeaturesCommand),
     #[command(flatten)]
-    Pairs(pairs::PairsCommand),
+    Registered(registered::RegisteredCommand),
+    #[command(flatten)]
+    Lpips(pairs::LpipsCommand),
     #[command(flatten)]
     Saliency(saliency::SaliencyCommand),
     #[command(flatten)]
@@ -31,10 +35,16 @@ pub enum EvalCommand {
 pub fn run(command: &EvalCommand, context: &Context) -> Result<()> {
     match command {
         EvalCommand::Features(command) => features::run(command, context),
-        EvalCommand::Pairs(command) => pairs::run(command, context),
+        EvalCommand::Registered(command) => registered::run(command, context),
+        EvalCommand::Lpips(command) => pairs::lpips(command, context),
         EvalCommand::Saliency(command) => saliency::run(command, context),
         EvalCommand::Edges(command) => edges::run(command, context),
         EvalCommand::Regions(command) => regions::run(command, context),
         EvalCommand::Statistics(command) => statistics::run(command, context),
     }
+}
+
+/// What the registry says that a metric measures, for the help of verbs with options of their own.
+fn about(metric: &str) -> &'static str {
+    RegisteredMetric::parse(metric).map_or("", |metric| metric.about)
 }

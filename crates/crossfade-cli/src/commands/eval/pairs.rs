@@ -1,45 +1,20 @@
-//! `crossfade eval psnr`, `ssim`, `ms-ssim` and `lpips`.
+//! Metrics of image pairs: the options that they share, and `crossfade eval lpips`.
+use super::about;
 use crate::cli::one_of;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
-use crossfade::metrics::pairs::{self, Channel, Evaluation, Metric, Pairs, Protocol};
-use crossfade::nn::lpips::{Backbone, Lpips};
+use crossfade::metrics::pairs::{self, Channel, PairedFiles, Protocol};
+use crossfade::metrics::{Metric, MetricOptions, RegisteredMetric};
+use crossfade::nn::lpips::Backbone;
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// The verbs of this family.
+/// The verb of LPIPS, which needs the weights of a network.
 #[derive(Debug, Subcommand)]
-pub enum PairsCommand {
-    /// Peak signal-to-noise ratio of outputs against targets
-    #[command(after_help = "Examples:
-  crossfade eval psnr outputs targets
-  crossfade eval psnr upscaled Set5/HR --protocol basicsr --crop 4 --per-image
-
-Protocols:
-  adm        all channels, no border left out, floats as they are (the default)
-  basicsr    y of BT.601, unrounded; --crop N as wide as the scale factor
-  sr-matlab  the same, y rounded as MATLAB's rgb2ycbcr does for 8-bit images
-  skimage    as adm; SSIM with scikit-image's default window
-
-Files are paired by their names without ending; .npy arrays of floats from 0 to 1 are read too.")]
-    Psnr(PlanesArgs),
-    /// Structural similarity of outputs against targets
-    #[command(after_help = "Examples:
-  crossfade eval ssim outputs targets
-  crossfade eval ssim upscaled Set5/HR --protocol basicsr --crop 4
-  crossfade eval ssim outputs targets --protocol skimage
-
-The window is 11x11 Gaussian with sigma 1.5, or 7x7 uniform with --protocol skimage. The other protocols are those of
-`eval psnr`.")]
-    Ssim(PlanesArgs),
-    /// Structural similarity over five scales, for images of 161 pixels or more
-    #[command(after_help = "Example:
-  crossfade eval ms-ssim outputs targets --per-image")]
-    MsSsim(PlanesArgs),
-    /// Learned perceptual distance (LPIPS 0.1); smaller is more alike
-    #[command(after_help = "Examples:
+pub enum LpipsCommand {
+    #[command(about = about("lpips"), after_help = "Examples:
   crossfade eval lpips outputs targets --weights lpips_alex_fp32.safetensors
   crossfade eval lpips outputs targets --net vgg --weights lpips_vgg_fp32.safetensors
 
@@ -48,7 +23,7 @@ to lin4.weight of LPIPS.")]
     Lpips(LpipsArgs),
 }
 
-/// What is compared.
+/// The files that are compared.
 #[derive(Debug, Args)]
 struct PairArgs {
     /// A folder of outputs, or one image
@@ -68,9 +43,9 @@ struct PairArgs {
     per_image: bool,
 }
 
-/// Options of `psnr`, `ssim` and `ms-ssim`.
+/// Options of metrics that compare channels, such as `psnr` and `ssim`.
 #[derive(Debug, Args)]
-pub struct PlanesArgs {
+pub struct ComponentArgs {
     #[command(flatten)]
     pairs: PairArgs,
 
@@ -78,7 +53,7 @@ pub struct PlanesArgs {
     #[arg(long, value_name = "NAME", default_value = "adm", value_parser = one_of(Protocol::NAMES))]
     protocol: String,
 
-    /// What to compare, instead of the protocol's
+    /// Which channels to compare, instead of the protocol's
     #[arg(long)]
     channel: Option<ChannelArg>,
 
@@ -91,7 +66,7 @@ pub struct PlanesArgs {
     quantise: bool,
 }
 
-/// What of a picture is compared.
+/// Which channels are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ChannelArg {
     /// All channels
@@ -115,7 +90,7 @@ pub struct LpipsArgs {
     weights: PathBuf,
 }
 
-impl PlanesArgs {
+impl ComponentArgs {
     fn protocol(&self) -> Result<Protocol> {
         let named = Protocol::named(&self.protocol, self.crop)?;
         let mut protocol = named.clone();
@@ -133,33 +108,24 @@ impl PlanesArgs {
     }
 }
 
-/// Measures.
-pub fn run(command: &PairsCommand, context: &Context) -> Result<()> {
-    let (metric, args) = match command {
-        PairsCommand::Psnr(args) => (Metric::Psnr, args),
-        PairsCommand::Ssim(args) => (Metric::Ssim, args),
-        PairsCommand::MsSsim(args) => (Metric::MsSsim, args),
-        PairsCommand::Lpips(args) => return lpips(args, context),
-    };
-    let protocol = args.protocol()?;
-    measure(&args.pairs, context, |pairs, progress| pairs::evaluate(metric, pairs, &protocol, progress))
+/// Measures pairs of files by a metric that compares channels.
+pub fn evaluate_components(metric: RegisteredMetric, args: &ComponentArgs, context: &Context) -> Result<()> {
+    let options = MetricOptions { pairs: Some(args.protocol()?), ..MetricOptions::new(&context.device) };
+    evaluate(&*(metric.open)(&options)?, &args.pairs, context)
 }
 
-fn lpips(args: &LpipsArgs, context: &Context) -> Result<()> {
-    let backbone = if args.net == Backbone::Vgg.name() { Backbone::Vgg } else { Backbone::Alex };
-    let net = Lpips::load(&args.weights, backbone, &context.device)?;
-    measure(&args.pairs, context, |pairs, progress| pairs::lpips(&net, pairs, &context.device, progress))
+/// Measures pairs of files by LPIPS.
+pub fn lpips(LpipsCommand::Lpips(args): &LpipsCommand, context: &Context) -> Result<()> {
+    let (protocol, weights) = (Some(args.net.as_str()), Some(args.weights.as_path()));
+    let options = MetricOptions { protocol, weights, ..MetricOptions::new(&context.device) };
+    evaluate(&*(RegisteredMetric::parse("lpips")?.open)(&options)?, &args.pairs, context)
 }
 
 /// Opens the pairs, measures them and prints the outcome.
-fn measure(
-    args: &PairArgs,
-    context: &Context,
-    evaluate: impl FnOnce(&Pairs, pairs::Progress) -> crossfade::Result<Evaluation>,
-) -> Result<()> {
-    let pairs = Pairs::open(&args.outputs, &args.targets, &args.suffix)?;
-    let progress = Mutex::new(context.progress("images", pairs.pairs.len() as u64));
-    let found = evaluate(&pairs, &|done, all| {
+fn evaluate(metric: &dyn Metric, args: &PairArgs, context: &Context) -> Result<()> {
+    let files = PairedFiles::open(&args.outputs, &args.targets, &args.suffix)?;
+    let progress = Mutex::new(context.progress("images", files.pairs.len() as u64));
+    let found = pairs::evaluate(metric, &files, &|done, all| {
         progress.lock().unwrap_or_else(PoisonError::into_inner).set(done as u64, all as u64);
     })?;
     drop(progress);

@@ -1,15 +1,15 @@
 //! `crossfade eval regions`.
+use super::about;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use crossfade::metrics::regions::{THRESHOLDS, evaluate};
 use std::path::PathBuf;
 
-/// The verbs of this family.
+/// The verb.
 #[derive(Debug, Subcommand)]
 pub enum RegionsCommand {
-    /// Segmentations against what people drew: covering, Rand index and variation of information of the BSDS benchmark
-    #[command(after_help = "Examples:
+    #[command(about = about("regions"), after_help = "Examples:
   crossfade eval regions ucm2 groundTruth/test
   crossfade eval regions ucm2 groundTruth --thresholds 5 --out eval
   crossfade eval regions segs groundTruth

@@ -1,15 +1,15 @@
 //! `crossfade eval saliency`.
+use super::about;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use crossfade::metrics::saliency::{Normalise, SaliencyConfig, Size, evaluate};
 use std::path::PathBuf;
 
-/// The verbs of this family.
+/// The verb.
 #[derive(Debug, Subcommand)]
 pub enum SaliencyCommand {
-    /// Saliency maps against masks: MAE, F, weighted F, S and E measures
-    #[command(after_help = "Examples:
+    #[command(about = about("saliency"), after_help = "Examples:
   crossfade eval saliency maps masks                        soft maps at their original size
   crossfade eval saliency maps masks --normalise toolbox    as sal_eval_toolbox computes them
   crossfade eval saliency maps masks --protocol adm         as the reference: 384x384, binary

@@ -6,7 +6,7 @@ use crossfade::metrics::Report;
 use crossfade::metrics::statistics::{Reported, Summary, Welch, protocol_warnings, read_report};
 use std::path::Path;
 
-/// The verbs of this family.
+/// Verbs that summarise reports.
 #[derive(Debug, Subcommand)]
 pub enum StatisticsCommand {
     /// Mean, standard deviation and confidence interval of repeated runs

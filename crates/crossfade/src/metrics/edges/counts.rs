@@ -1,4 +1,4 @@
-//! One image: how many pixels correspond, at every threshold.
+//! The number of corresponding pixels of one image at every threshold.
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -26,12 +26,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Recall: the found part of the truth.
+    /// Recall: the share of the ground truth that was found.
     pub fn recall(&self) -> f64 {
         self.cnt_r as f64 / self.sum_r.max(1) as f64
     }
 
-    /// Precision: the true part of what was detected.
+    /// Precision: the share of detected pixels that correspond to the ground truth.
     pub fn precision(&self) -> f64 {
         self.cnt_p as f64 / self.sum_p.max(1) as f64
     }

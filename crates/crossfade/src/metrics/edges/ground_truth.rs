@@ -1,4 +1,4 @@
-//! What people drew, and what a program detected: the files of the BSDS and plain images.
+//! Ground truth and detections: MATLAB files of the BSDS, or plain images.
 use std::path::Path;
 
 use super::super::maps::{Map, Mask};
@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 /// Most values of an image in a MATLAB file.
 const MAX_PIXELS: usize = 64 << 20;
 
-/// What was detected in one image.
+/// The detection for one image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Detection {
-    /// How sure the program is that a pixel is on a boundary; thresholds make boundary maps of it.
+    /// The confidence that a pixel lies on a boundary; thresholds turn it into boundary maps.
     Soft(Map),
     /// The boundaries of several segmentations, from coarse to fine or in any order.
     Segmentations(Vec<Mask>),
@@ -68,7 +68,7 @@ pub(in crate::metrics) fn annotations(path: &Path, field: &str) -> Result<Vec<Ma
     Ok(matrices)
 }
 
-/// What was detected: an image, or a MATLAB file with `ucm2` (a contour map of double size) or `segs` (segmentations).
+/// Reads a detection: an image, or a MATLAB file with `ucm2` (a contour map of double size) or `segs` (segmentations).
 pub fn load_detection(path: &Path) -> Result<Detection> {
     if !is_mat(path) {
         return Ok(Detection::Soft(Map::of(&Image::read(path)?)));

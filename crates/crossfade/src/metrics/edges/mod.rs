@@ -5,6 +5,7 @@
 pub mod counts;
 pub mod ground_truth;
 pub mod matching;
+mod metric;
 pub mod nms;
 pub mod plot;
 pub mod summary;
@@ -12,8 +13,10 @@ pub mod thin;
 
 use std::path::Path;
 
+pub(super) use metric::SPEC;
+
 use super::Report;
-use super::maps::{Pair, check_thresholds, each, levels, pairs};
+use super::maps::{MapFiles, check_thresholds, each, levels, paired_maps};
 use crate::data::IMAGE_ENDINGS;
 use crate::error::{Error, Result};
 use crate::files::{csv_field, write_atomic};
@@ -21,7 +24,7 @@ use counts::{Counts, count};
 use ground_truth::{Detection, load_detection, load_truth};
 use summary::{Summary, summarise};
 
-/// What is done to a map before it is compared.
+/// How a map is processed before it is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// Non-maximum suppression, then thinning at every threshold: the "S" evaluation of papers, for thick maps.
@@ -33,14 +36,14 @@ pub enum Protocol {
     AsIs,
 }
 
-/// How to measure.
+/// The protocol of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EdgesConfig {
     /// Number of thresholds, evenly between 0 and 1.
     pub thresholds: usize,
     /// Tolerance as a part of the image's diagonal: 0.0075 for the BSDS, 0.011 for NYUD.
     pub max_dist: f64,
-    /// What is done to a map first.
+    /// How a map is processed first.
     pub protocol: Protocol,
 }
 
@@ -66,12 +69,12 @@ impl EdgesConfig {
     }
 }
 
-/// An evaluation: the results, and what they are made of.
+/// The outcome of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Edges {
     /// ODS, OIS, AP, R50 with their protocol.
     pub report: Report,
-    /// Curve and best places.
+    /// The precision-recall curve and its best points.
     pub summary: Summary,
     /// The thresholds.
     pub thresholds: Vec<f64>,
@@ -82,7 +85,7 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// Writes the best place of each image's curve as a table with commas.
+    /// Writes the best point of each image's curve as CSV.
     pub fn save_table(&self, path: &Path) -> Result<()> {
         let mut text = String::from("name,threshold,recall,precision,f\n");
         for (name, p) in self.names.iter().zip(&self.summary.images) {
@@ -115,42 +118,31 @@ pub fn evaluate(
 ) -> Result<Edges> {
     config.check()?;
     let endings: Vec<&str> = IMAGE_ENDINGS.iter().copied().chain(["mat"]).collect();
-    let pairs = pairs(maps, &endings, truth, &endings)?;
-    let one = |pair: &Pair| -> Result<(Vec<Counts>, usize, bool)> {
+    let files = paired_maps(maps, &endings, truth, &endings)?;
+    let one = |pair: &MapFiles| -> Result<(Vec<Counts>, usize, bool)> {
         let detection = load_detection(&pair.map)?;
         let truth = load_truth(&pair.truth)?;
         let segmentations = matches!(detection, Detection::Segmentations(_));
         let counts = count(detection, &truth, config, &pair.map)?;
         Ok((counts, truth.len(), segmentations))
     };
-    let results = each(&pairs, progress, one)?;
+    let results = each(&files, progress, one)?;
 
     let segmentations = results.iter().any(|r| r.2);
     let levels = results.first().map_or(0, |r| r.0.len());
-    if let Some((pair, r)) = pairs.iter().zip(&results).find(|(_, r)| r.0.len() != levels || r.2 != segmentations) {
+    if let Some((pair, r)) = files.iter().zip(&results).find(|(_, r)| r.0.len() != levels || r.2 != segmentations) {
         return Err(Error::file(&pair.map, format!("{} segmentations or thresholds, others have {levels}", r.0.len())));
     }
     let thresholds = if segmentations { (1..=levels).map(|k| k as f64).collect() } else { config.levels() };
     let annotators: usize = results.iter().map(|r| r.1).sum();
     let counts: Vec<Vec<Counts>> = results.into_iter().map(|r| r.0).collect();
     let summary = summarise(&thresholds, &counts);
-    let report = report(&summary, config, segmentations, (pairs.len(), annotators, levels));
-    Ok(Edges { report, summary, thresholds, names: pairs.into_iter().map(|p| p.name).collect(), counts })
+    let report = report(&summary, config, segmentations, (files.len(), annotators, levels));
+    Ok(Edges { report, summary, thresholds, names: files.into_iter().map(|p| p.name).collect(), counts })
 }
 
-fn report(
-    summary: &Summary,
-    config: &EdgesConfig,
-    segmentations: bool,
-    (images, annotators, levels): (usize, usize, usize),
-) -> Report {
-    let mut report = Report::new("edges").value("ODS", summary.ods.f).value("OIS", summary.ois.f);
-    report = report.value("AP", summary.ap);
-    if let Some(r50) = summary.r50 {
-        report = report.value("R50", r50);
-    }
-    report = report.value("ODS recall", summary.ods.recall).value("ODS precision", summary.ods.precision);
-    report = report.value("ODS threshold", summary.ods.threshold);
+/// How maps are measured.
+fn protocol_facts(config: &EdgesConfig, segmentations: bool, levels: usize) -> Vec<(String, String)> {
     let (protocol, nms, thinning) = match config.protocol {
         _ if segmentations => ("segmentations", "none", "at every segmentation"),
         Protocol::S => {
@@ -160,10 +152,32 @@ fn report(
         Protocol::AsIs => ("as is", "none", "at every threshold"),
     };
     let thinning = if segmentations && config.protocol == Protocol::C { "none" } else { thinning };
-    report = report.with("protocol", format_args!("BSDS boundary benchmark, {protocol}")).with("suppression", nms);
-    report = report.with("thinning", thinning).with("thresholds", levels);
-    report = report.with("tolerance", format_args!("{} of the diagonal", config.max_dist));
-    report = report.with("matching", "most pairs, then least distance in hundredths of a pixel");
+    [
+        ("protocol", format!("BSDS boundary benchmark, {protocol}")),
+        ("suppression", nms.into()),
+        ("thinning", thinning.into()),
+        ("thresholds", levels.to_string()),
+        ("tolerance", format!("{} of the diagonal", config.max_dist)),
+        ("matching", "most pairs, then least distance in hundredths of a pixel".into()),
+    ]
+    .map(|(key, fact)| (key.to_string(), fact))
+    .into()
+}
+
+fn report(
+    summary: &Summary,
+    config: &EdgesConfig,
+    segmentations: bool,
+    (images, annotators, levels): (usize, usize, usize),
+) -> Report {
+    let mut report = Report::new(SPEC.name).value("ODS", summary.ods.f).value("OIS", summary.ois.f);
+    report = report.value("AP", summary.ap);
+    if let Some(r50) = summary.r50 {
+        report = report.value("R50", r50);
+    }
+    report = report.value("ODS recall", summary.ods.recall).value("ODS precision", summary.ods.precision);
+    report = report.value("ODS threshold", summary.ods.threshold);
+    report.protocol.extend(protocol_facts(config, segmentations, levels));
     report = report.with("images", images).with("annotations", annotators);
     if summary.r50.is_none() {
         report = report.warn("precision never reaches one half, so there is no R50");

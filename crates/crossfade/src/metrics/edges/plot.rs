@@ -1,4 +1,4 @@
-//! The benchmark's picture: precision against recall, curves of equal F, and where people are.
+//! The benchmark's chart: precision against recall, curves of equal F, and the score of human annotators.
 use std::path::Path;
 
 use plotters::prelude::*;

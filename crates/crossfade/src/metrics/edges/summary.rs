@@ -8,10 +8,10 @@ use super::f_measure;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
-/// A place on a precision-recall curve.
+/// A point of a precision-recall curve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Point {
-    /// The threshold that leads there.
+    /// The threshold of this point.
     pub threshold: f64,
     /// Recall.
     pub recall: f64,
@@ -24,7 +24,7 @@ pub struct Point {
 /// The benchmark's results for a set of images.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// The best place of the whole set's curve, one threshold for all images.
+    /// The best point of the whole set's curve: one threshold for all images.
     pub ods: Point,
     /// Recall, precision and F with each image at its own best threshold; its threshold is zero and means nothing.
     pub ois: Point,
@@ -34,11 +34,11 @@ pub struct Summary {
     pub r50: Option<f64>,
     /// The curve of the whole set.
     pub curve: Vec<Point>,
-    /// The best place of each image's curve.
+    /// The best point of each image's curve.
     pub images: Vec<Point>,
 }
 
-/// Sums up the counts of images, each at all `thresholds`.
+/// Summarises the counts of images, each at all `thresholds`.
 pub fn summarise(thresholds: &[f64], images: &[Vec<Counts>]) -> Summary {
     let mut total = vec![Counts::default(); thresholds.len()];
     let mut best = Counts::default();
@@ -65,7 +65,7 @@ fn curve(thresholds: &[f64], counts: &[Counts]) -> Vec<Point> {
     thresholds.iter().zip(counts).map(point).collect()
 }
 
-/// The greatest F on the straight lines between the points, each tried at 100 places.
+/// The greatest F on the line segments between the points, each tried at 100 positions as in the benchmark.
 fn best_point(curve: &[Point]) -> Point {
     let mut best = curve.first().copied().unwrap_or_default();
     for pair in curve.windows(2) {

@@ -1,4 +1,4 @@
-//! Features of image sets, in the order of the set, a few pictures at a time.
+//! Features of image sets, in the order of the set, a few images at a time.
 use super::inception::{FEATURES, GROUP, Inception, Scratch};
 use super::protocol::Protocol;
 use crate::data::Dataset;
@@ -8,30 +8,31 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Groups of pictures that each thread gets before features are handed on.
+/// Groups of images that each thread works through before their features are passed on: enough to keep all threads busy
+/// to the end of a round, few enough for memory.
 const ROUNDS: usize = 4;
 
-/// The network and the way pictures are prepared for it.
+/// The Inception network and the protocol by which images are prepared for it.
 pub struct Extractor {
     network: Inception,
     protocol: Protocol,
     scratch: Mutex<Vec<Scratch>>,
 }
 
-/// Images after which a wish to stop is heard.
+/// Images between two checks whether to stop.
 pub(super) const PORTION: usize = 256;
 
-/// Features of some pictures.
+/// Feature vectors of images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Features {
-    /// Length of a vector.
+    /// The length of a vector.
     pub dim: usize,
-    /// One vector after the other.
+    /// The vectors, one after the other.
     pub values: Vec<f32>,
 }
 
 impl Features {
-    /// Number of vectors.
+    /// The number of vectors.
     pub fn len(&self) -> usize {
         self.values.len() / self.dim
     }
@@ -48,7 +49,7 @@ impl Features {
 }
 
 impl Extractor {
-    /// With the weights in `path`.
+    /// Loads the network from the weights in `path`.
     pub fn new(path: &Path, protocol: Protocol) -> Result<Self> {
         Ok(Self { network: Inception::load(path)?, protocol, scratch: Mutex::default() })
     }
@@ -58,7 +59,7 @@ impl Extractor {
         &self.network
     }
 
-    /// How pictures are prepared.
+    /// How images are prepared.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
@@ -68,7 +69,7 @@ impl Extractor {
         self.network.hash()
     }
 
-    /// Hands the features of all images to `sink`, one vector after the other in the order of the set.
+    /// Passes the features of all images to `sink`, one vector after the other in the order of the set.
     ///
     /// An image that cannot be read ends it with an error that names the image.
     pub fn each(
@@ -80,7 +81,7 @@ impl Extractor {
         self.each_of(images, 0..images.len(), sink, progress)
     }
 
-    /// As [`Self::each`] for some of the images.
+    /// As [`Self::each`] for the images of a range.
     pub(super) fn each_of(
         &self,
         images: &dyn Dataset,
@@ -103,7 +104,7 @@ impl Extractor {
         Ok(())
     }
 
-    /// All features at once.
+    /// The features of all images.
     pub fn features(&self, images: &dyn Dataset, progress: &mut dyn FnMut(usize, usize)) -> Result<Features> {
         let all = self.features_until(images, &|| false, progress)?;
         Ok(all.unwrap_or(Features { dim: FEATURES, values: vec![] }))

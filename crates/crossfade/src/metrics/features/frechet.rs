@@ -1,26 +1,26 @@
 //! FID: the Fréchet distance of two normal distributions (Heusel et al. 2017, equation 6).
 use super::matrix::{matrix, product};
-use super::moments::Moments;
+use super::sums::FeatureSums;
 use crate::error::{Error, Result};
 use faer::{Mat, MatRef, Side};
 
-/// Images below which FID is mostly bias.
+/// The number of images below which FID is mostly bias.
 pub const FEW: u64 = 10_000;
 
-/// Mean and covariance.
+/// A normal distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gaussian {
     /// The mean.
     pub mean: Vec<f64>,
-    /// The covariance, row after row.
+    /// The covariance matrix, row by row.
     pub covariance: Vec<f64>,
 }
 
 impl Gaussian {
-    /// Of features whose moments these are.
-    pub fn of(moments: &Moments) -> Result<Self> {
-        let mut moments = moments.clone();
-        Ok(Self { covariance: moments.covariance()?, mean: moments.mean() })
+    /// The normal distribution with the mean and covariance of summed features.
+    pub fn of(sums: &FeatureSums) -> Result<Self> {
+        let mut sums = sums.clone();
+        Ok(Self { covariance: sums.covariance()?, mean: sums.mean() })
     }
 
     fn trace(&self) -> f64 {
@@ -28,10 +28,10 @@ impl Gaussian {
     }
 }
 
-/// Distances to one distribution.
+/// The Fréchet distance to a fixed distribution, whose factor is computed once.
 pub struct Frechet {
     reference: Gaussian,
-    /// F with Σ = F Fᵀ.
+    /// F with Σ = F Fᵀ, Σ being the covariance of the reference.
     factor: Mat<f64>,
 }
 
@@ -42,7 +42,7 @@ fn not_solved(_: impl std::fmt::Debug) -> Error {
 }
 
 impl Frechet {
-    /// To `reference`.
+    /// Prepares distances to `reference`.
     pub fn to(reference: Gaussian) -> Result<Self> {
         let dim = reference.mean.len();
         if !reference.covariance.iter().chain(&reference.mean).all(|v| v.is_finite()) {
@@ -81,13 +81,13 @@ impl Frechet {
     }
 }
 
-/// Moments in groups, image i in group i mod [`Self::GROUPS`], for an interval without keeping features.
-pub struct GroupedMoments {
-    groups: Vec<Moments>,
+/// Sums in groups, image i in group i mod [`Self::GROUPS`]: they give a confidence interval without keeping features.
+pub struct GroupedSums {
+    groups: Vec<FeatureSums>,
     next: usize,
 }
 
-/// What leaving out each group in turn tells (the jackknife).
+/// The uncertainty of a distance, estimated by leaving out each group in turn (the jackknife).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// Standard error of the distance, over draws of these images; the reference is held fixed.
@@ -100,15 +100,15 @@ pub struct Interval {
     pub infinity: f64,
 }
 
-impl GroupedMoments {
-    /// How many groups.
+impl GroupedSums {
+    /// The number of groups.
     pub const GROUPS: usize = 10;
     /// Student's t for 95 % and 9 degrees of freedom.
     const T: f64 = 2.262_157_162_740_992;
 
-    /// Of no vectors of length `dim`.
+    /// Sums of no vectors yet, each of length `dim`.
     pub fn new(dim: usize) -> Self {
-        Self { groups: vec![Moments::new(dim); Self::GROUPS], next: 0 }
+        Self { groups: vec![FeatureSums::new(dim); Self::GROUPS], next: 0 }
     }
 
     /// Adds one vector.
@@ -117,14 +117,14 @@ impl GroupedMoments {
         self.next = (self.next + 1) % Self::GROUPS;
     }
 
-    /// Of all vectors.
-    pub fn total(&self) -> Result<Moments> {
-        let mut total = Moments::new(self.groups[0].dim());
+    /// The sums of all groups together.
+    pub fn total(&self) -> Result<FeatureSums> {
+        let mut total = FeatureSums::new(self.groups[0].dim());
         self.groups.iter().try_for_each(|group| total.merge(group.clone()))?;
         Ok(total)
     }
 
-    /// How sure the distance to `reference` is; `progress` hears (done, all).
+    /// The uncertainty of the distance to `reference`; `progress` is told (done, all).
     pub fn interval(&self, reference: &Frechet, progress: &mut dyn FnMut(usize, usize)) -> Result<Interval> {
         let (total, k) = (self.total()?, Self::GROUPS as f64);
         if total.count() < 2 * Self::GROUPS as u64 {

@@ -1,6 +1,43 @@
 //! The Inception Score (Salimans et al. 2016).
-use super::{Features, RandomState, Spread};
+use super::super::metric::{Accumulator, Compared, FeatureNetwork, Metric, MetricSpec, Value, Verb};
+use super::kept::KeptFeatures;
+use super::{CLASSES, Extractor, FEATURES, Features, Protocol, RandomState, SEED, Spread};
 use crate::error::{Error, Result};
+
+pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
+    name: "is",
+    about: "Inception Score of an image set; needs weights with the classifier",
+    values: &[Value::higher("is", "Inception Score")],
+    compared: Compared::Nothing,
+    network: Some(FeatureNetwork::Inception),
+    protocols: &Protocol::NAMES,
+    min_images: SPLITS as u64,
+    revision: 1,
+    verb: Verb::Own,
+    open: |options| {
+        let extractor = Extractor::open(options, SPEC.name)?;
+        // Weights without a classifier are refused now rather than after hours of sampling.
+        extractor.network().logits(&[0.0; FEATURES])?;
+        Ok(Box::new(InceptionScore(extractor)))
+    },
+};
+
+/// Parts that are scored on their own, in studies and unless `crossfade eval is` is told otherwise.
+const SPLITS: usize = 10;
+
+struct InceptionScore(Extractor);
+
+impl Metric for InceptionScore {
+    fn accumulator(&self) -> Box<dyn Accumulator + '_> {
+        let finish = |logits: Features| {
+            let score = inception_score(&logits, SPLITS, SEED)?;
+            let report = self.0.report(SPEC.name).value(SPEC.values[0].name, score.mean);
+            Ok(report.value("is std of splits", score.std))
+        };
+        let row = Box::new(|row: &[f32]| self.0.network().logits(row));
+        Box::new(KeptFeatures::new(&self.0, CLASSES, row, finish))
+    }
+}
 
 /// exp(E KL(p(y|x) ‖ p(y))) over `splits` parts of the shuffled images: mean and deviation.
 ///

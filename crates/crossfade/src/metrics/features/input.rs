@@ -1,4 +1,4 @@
-//! What a user names: a folder, a zip, CIFAR-10, an npz of images or of statistics, and parts of them.
+//! Image sets as a user names them: a folder, a zip, CIFAR-10, an npz of images or of statistics, or a part of one.
 use super::Statistics;
 use super::npz::Npz;
 use crate::data::{DataConfig, Dataset, Filter, Fit, Image, Split};
@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 /// Largest compressed array of images, which has to be unpacked whole.
 const MAX_UNPACKED: u64 = 4 << 30;
 
-/// Something to measure.
+/// An image set, or what is stored of one.
 pub enum Input {
-    /// Images, in order.
+    /// The images, in order.
     Images(Box<dyn Dataset>),
-    /// Statistics of images.
+    /// Statistics of the images.
     Statistics(Box<Statistics>),
 }
 
@@ -51,7 +51,7 @@ pub fn open(text: &str) -> Result<Input> {
     }))
 }
 
-/// The place, and the range in brackets behind it.
+/// Splits `text` into the path and the range in brackets at its end.
 fn cut(text: &str) -> Result<(&str, Option<Range<usize>>)> {
     let Some((place, range)) = text.strip_suffix(']').and_then(|t| t.rsplit_once('[')) else {
         return Ok((text, None));
@@ -85,7 +85,7 @@ fn files(path: &Path) -> Result<Box<dyn Dataset>> {
     DataConfig::Folder { path: path.into(), fit, filter }.source(0)
 }
 
-/// Some images of a set.
+/// A contiguous part of a set.
 struct Part {
     set: Box<dyn Dataset>,
     range: Range<usize>,
@@ -133,7 +133,7 @@ struct NpzImages {
 }
 
 enum Bytes {
-    /// From this byte of the file on.
+    /// In the file, beginning at this byte.
     Stored(u64),
     Unpacked(Vec<u8>),
 }

@@ -1,17 +1,60 @@
 //! KID: the squared maximum mean discrepancy with a cubic kernel (Bińkowski et al. 2018), over random subsets.
+use super::super::metric::{
+    Accumulator, Compared, FeatureNetwork, Metric, MetricSpec, Reference, ReferenceWork, Value, Verb,
+};
+use super::fid::unprepared;
+use super::kept::KeptFeatures;
 use super::matrix::matrix;
-use super::{Features, RandomState, SEED, Spread};
+use super::{Extractor, FEATURES, Features, Protocol, RandomState, SEED, Spread};
 use crate::error::{Error, Result};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, Par};
 use rayon::prelude::*;
 
+pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
+    name: "kid",
+    about: "Kernel Inception distance of two image sets: unbiased, so also for few images",
+    values: &[Value::lower("kid", "KID")],
+    compared: Compared::ImageSet { statistics: false },
+    network: Some(FeatureNetwork::Inception),
+    protocols: &Protocol::NAMES,
+    min_images: 2,
+    revision: 1,
+    verb: Verb::Own,
+    open: |options| Ok(Box::new(KidMetric { extractor: Extractor::open(options, SPEC.name)?, reference: None })),
+};
+
+struct KidMetric {
+    extractor: Extractor,
+    reference: Option<Features>,
+}
+
+impl Metric for KidMetric {
+    fn prepare(&mut self, reference: &Reference, work: &mut ReferenceWork) -> Result<bool> {
+        self.reference = self.extractor.features_until(reference.images(SPEC.name)?, work.stop, work.progress)?;
+        Ok(self.reference.is_some())
+    }
+
+    fn accumulator(&self) -> Box<dyn Accumulator + '_> {
+        let finish = |produced: Features| {
+            let reference = self.reference.as_ref().ok_or_else(unprepared)?;
+            // Subsets cannot be larger than the sets they are drawn from.
+            let (most, config) = (produced.len().min(reference.len()), KidConfig::default());
+            let found = kid(&produced, reference, KidConfig { size: config.size.min(most), ..config })?;
+            let report = self.extractor.report(SPEC.name).value(SPEC.values[0].name, found.mean);
+            Ok(report.value("kid std of subsets", found.std))
+        };
+        let row = Box::new(|row: &[f32]| Ok(row.to_vec()));
+        Box::new(KeptFeatures::new(&self.extractor, FEATURES, row, finish))
+    }
+}
+
 /// How subsets are drawn; the default is torch-fidelity's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KidConfig {
-    /// How many subsets.
+    /// The number of subsets.
     pub subsets: usize,
-    /// Images in each.
+    /// Images in each subset.
     pub size: usize,
     /// Seed of the draws.
     pub seed: u32,
@@ -26,7 +69,7 @@ impl Default for KidConfig {
 /// Mean and deviation over the subsets.
 pub type Kid = Spread;
 
-/// KID of two sets of features.
+/// The KID of two sets of features.
 pub fn kid(a: &Features, b: &Features, config: KidConfig) -> Result<Kid> {
     let KidConfig { subsets, size, seed } = config;
     if a.dim != b.dim || subsets == 0 || size < 2 {

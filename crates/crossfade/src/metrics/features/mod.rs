@@ -1,33 +1,36 @@
 //! Distances between sets of images through the features of Inception: FID, KID, precision and recall, IS.
 //!
-//! [`Extractor`] turns pictures into features by a named [`Protocol`]; [`Moments`] sums them up as they come, so that
+//! [`Extractor`] turns images into features by a named [`Protocol`]; [`FeatureSums`] sums them up as they come, so that
 //! FID needs no more memory for a million images than for a hundred. The other metrics keep the features.
 mod extract;
+pub(super) mod fid;
 mod frechet;
 mod inception;
-mod inception_score;
+pub(super) mod inception_score;
 mod input;
-mod kid;
+mod kept;
+pub(super) mod kid;
 mod matrix;
-mod moments;
 mod npz;
 mod numpy_random;
-mod precision_recall;
+pub(super) mod pixel_frechet;
+pub(super) mod precision_recall;
 mod protocol;
 pub mod registry;
 mod statistics;
+mod sums;
 
 pub use extract::{Extractor, Features};
-pub use frechet::{FEW, Frechet, Gaussian, GroupedMoments, Interval};
+pub use frechet::{FEW, Frechet, Gaussian, GroupedSums, Interval};
 pub use inception::{CLASSES, FEATURES, Inception};
 pub use inception_score::inception_score;
 pub use input::{Input, open};
 pub use kid::{Kid, KidConfig, kid};
-pub use moments::Moments;
 pub use numpy_random::RandomState;
 pub use precision_recall::{PrecisionRecall, precision_recall};
 pub use protocol::Protocol;
 pub use statistics::Statistics;
+pub use sums::FeatureSums;
 
 use super::Report;
 
@@ -48,13 +51,6 @@ impl Spread {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
         Self { mean, std: (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt() }
-    }
-}
-
-impl Extractor {
-    /// A report that states how the features were made.
-    pub fn report(&self, metric: &str) -> Report {
-        stated(Report::new(metric), Some(self.protocol()), Some(self.hash()))
     }
 }
 

@@ -19,13 +19,13 @@ pub(super) struct Npz {
     archive: ZipArchive<BufReader<File>>,
 }
 
-/// What the header of an array says.
+/// The header of an array.
 pub(super) struct Header {
     pub(super) shape: Vec<usize>,
     pub(super) kind: String,
     /// Bytes before the first element.
     pub(super) start: u64,
-    /// Elements.
+    /// The number of elements.
     pub(super) len: usize,
 }
 
@@ -125,7 +125,7 @@ fn parse(head: &[u8]) -> std::result::Result<Header, String> {
     Ok(Header { shape, kind: kind.to_string(), start: (head.len() - rest.len()) as u64, len })
 }
 
-/// What an array to write holds.
+/// The values of an array to write.
 #[derive(Clone, Copy)]
 pub(super) enum Values<'a> {
     F64(&'a [f64]),
@@ -133,7 +133,7 @@ pub(super) enum Values<'a> {
     Text(&'a str),
 }
 
-/// Writes arrays to an npz, whole or not at all.
+/// Writes arrays to an npz atomically.
 pub(super) fn write(path: &Path, arrays: &[(&str, &[usize], Values)]) -> Result<()> {
     write_whole(path, |file| write_arrays(file, arrays))
 }

@@ -41,7 +41,7 @@ impl RandomState {
         y ^ (y >> 18)
     }
 
-    /// Uniform in 0..=max, by drawing until it fits.
+    /// Uniform in 0..=max, by rejection.
     fn up_to(&mut self, max: u32) -> u32 {
         let mask = u32::MAX.checked_shr(max.leading_zeros()).unwrap_or(0);
         loop {

@@ -1,15 +1,59 @@
 //! Precision and recall by nearest neighbours (Kynkäänniemi et al. 2019).
-use super::Features;
+use super::super::metric::{
+    Accumulator, Compared, FeatureNetwork, Metric, MetricSpec, Reference, ReferenceWork, Value, Verb,
+};
+use super::fid::unprepared;
+use super::kept::KeptFeatures;
 use super::matrix::matrix;
+use super::{Extractor, FEATURES, Features, Protocol};
 use crate::error::{Error, Result};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, Par};
 use rayon::prelude::*;
 
+pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
+    name: "pr",
+    about: "Precision and recall of a set against real images, by nearest neighbours",
+    values: &[Value::higher("precision", "precision"), Value::higher("recall", "recall")],
+    compared: Compared::ImageSet { statistics: false },
+    network: Some(FeatureNetwork::Inception),
+    protocols: &Protocol::NAMES,
+    // Each image needs a third neighbour.
+    min_images: NEIGHBOUR as u64 + 1,
+    revision: 1,
+    verb: Verb::Own,
+    open: |options| Ok(Box::new(PrMetric { extractor: Extractor::open(options, SPEC.name)?, reference: None })),
+};
+
+/// Which neighbour sets the radius of an image's ball, in studies and unless `crossfade eval pr` is told otherwise.
+const NEIGHBOUR: usize = 3;
+
+struct PrMetric {
+    extractor: Extractor,
+    reference: Option<Features>,
+}
+
+impl Metric for PrMetric {
+    fn prepare(&mut self, reference: &Reference, work: &mut ReferenceWork) -> Result<bool> {
+        self.reference = self.extractor.features_until(reference.images(SPEC.name)?, work.stop, work.progress)?;
+        Ok(self.reference.is_some())
+    }
+
+    fn accumulator(&self) -> Box<dyn Accumulator + '_> {
+        let finish = |produced: Features| {
+            let found = precision_recall(&produced, self.reference.as_ref().ok_or_else(unprepared)?, NEIGHBOUR)?;
+            let report = self.extractor.report(SPEC.name).value(SPEC.values[0].name, found.precision);
+            Ok(report.value(SPEC.values[1].name, found.recall))
+        };
+        let row = Box::new(|row: &[f32]| Ok(row.to_vec()));
+        Box::new(KeptFeatures::new(&self.extractor, FEATURES, row, finish))
+    }
+}
+
 /// Rows whose distances are held at a time.
 const ROWS: usize = 256;
 
-/// What share of images lies where the other set has images.
+/// The shares of images that lie inside the manifold of the other set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrecisionRecall {
     /// Of the generated images, the share inside the real manifold.
@@ -50,7 +94,7 @@ impl Points {
         Self { values, squares, dim: features.dim }
     }
 
-    /// For each point: what `f` makes of its squared distances to all points of `other`.
+    /// Applies `f` to the squared distances of each point to all points of `other`.
     fn each<T: Send>(&self, other: &Self, f: impl Fn(&mut [f64]) -> T + Sync) -> Vec<T> {
         let targets = matrix(&other.values, self.dim);
         self.values

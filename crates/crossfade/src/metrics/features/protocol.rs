@@ -1,4 +1,4 @@
-//! How a picture reaches the network: three ways that differ in the resize to 299x299, and so in every number.
+//! How an image reaches the network: three protocols that differ in the resize to 299x299, and so in every number.
 use crate::data::Image;
 use crossfade_kernels::channels_last::Map;
 use crossfade_math::registry;

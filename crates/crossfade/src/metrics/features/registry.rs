@@ -1,4 +1,4 @@
-//! Weights that metrics need, by name: where they come from, what their bytes hash to, where they are kept.
+//! Files of weights that metrics need: their URL, their hash, and where they are cached.
 use crate::digest::sha256;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
@@ -9,11 +9,11 @@ use std::path::PathBuf;
 pub struct Entry {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is for.
+    /// The metrics that need it.
     pub purpose: &'static str,
     /// Its name in the cache.
     pub file: &'static str,
-    /// Where it comes from.
+    /// The URL it is fetched from.
     pub url: &'static str,
     /// SHA-256 of its bytes, in hexadecimal.
     pub sha256: &'static str,
@@ -21,7 +21,7 @@ pub struct Entry {
     pub bytes: u64,
 }
 
-/// All of them.
+/// Every file of weights.
 pub const ENTRIES: &[Entry] = &[Entry {
     name: "inception",
     purpose: "FID, KID, precision and recall, Inception Score",
@@ -40,18 +40,18 @@ impl Entry {
         })
     }
 
-    /// Where it is kept.
+    /// Its path in the cache.
     pub fn path(&self) -> Result<PathBuf> {
         Ok(cache_directory()?.join(self.file))
     }
 
-    /// How to get it without this program.
+    /// Advice for users without network access.
     pub fn by_hand(&self) -> Result<String> {
         let path = self.path()?;
         Ok(format!("fetch {} by other means and put it at {}", self.url, path.display()))
     }
 
-    /// The file in the cache.
+    /// The path of the file in the cache; an error with advice if it is not there.
     pub fn cached(&self) -> Result<PathBuf> {
         let path = self.path()?;
         if path.is_file() {
@@ -65,7 +65,7 @@ impl Entry {
         )))
     }
 
-    /// Puts `bytes` into the cache if they are the right ones.
+    /// Writes `bytes` to the cache if their hash is right.
     pub fn store(&self, bytes: &[u8]) -> Result<PathBuf> {
         let found = sha256(bytes);
         let path = self.path()?;

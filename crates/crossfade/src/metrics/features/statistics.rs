@@ -1,45 +1,45 @@
 //! Statistics in files: `mu` and `sigma` for pytorch-fid and its kin, and the sums that merge exactly.
 use super::extract::PORTION;
-use super::moments::BLOCK;
 use super::npz::{Npz, Values, write};
-use super::{Extractor, Gaussian, Moments, Protocol};
+use super::sums::BLOCK;
+use super::{Extractor, FeatureSums, Gaussian, Protocol};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use std::path::Path;
 
-/// What is known of the features of an image set.
+/// Statistics of the features of an image set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
     /// Mean and covariance.
     pub gaussian: Gaussian,
     /// The sums they come from; other programs do not store them.
-    pub moments: Option<Moments>,
-    /// How pictures were prepared, if known.
+    pub sums: Option<FeatureSums>,
+    /// How images were prepared, if known.
     pub protocol: Option<Protocol>,
     /// SHA-256 of the network's weights, if known.
     pub weights: Option<String>,
 }
 
 impl Statistics {
-    /// Of features summed up.
-    pub fn new(moments: Moments, protocol: Option<Protocol>, weights: Option<String>) -> Result<Self> {
-        let moments = moments.complete();
-        Ok(Self { gaussian: Gaussian::of(&moments)?, moments: Some(moments), protocol, weights })
+    /// The statistics of summed features.
+    pub fn new(sums: FeatureSums, protocol: Option<Protocol>, weights: Option<String>) -> Result<Self> {
+        let sums = sums.complete();
+        Ok(Self { gaussian: Gaussian::of(&sums)?, sums: Some(sums), protocol, weights })
     }
 
-    /// Of the images of a set, none of them kept.
+    /// The statistics of an image set; features are summed up and not kept.
     pub fn of(extractor: &Extractor, images: &dyn Dataset, progress: &mut dyn FnMut(usize, usize)) -> Result<Self> {
-        let mut moments = Moments::new(super::FEATURES);
+        let mut sums = FeatureSums::new(super::FEATURES);
         let mut add = |row: &[f32]| {
-            moments.push(row);
+            sums.push(row);
             Ok(())
         };
         extractor.each(images, &mut add, progress)?;
-        Self::new(moments, Some(extractor.protocol()), Some(extractor.hash().to_owned()))
+        Self::new(sums, Some(extractor.protocol()), Some(extractor.hash().to_owned()))
     }
 
-    /// As [`Self::of`], to the bit, but kept in the file `part` after every so many blocks of [`Moments`] and taken up from
-    /// there. None if `stop` became true before the end.
+    /// The same result as [`Self::of`], bit by bit, but resumable: the sums are written to the file `part` after every
+    /// `blocks` blocks of [`FeatureSums`], and continued from there. None if `stop` became true before the end.
     pub fn resumed(
         extractor: &Extractor,
         images: &dyn Dataset,
@@ -47,42 +47,42 @@ impl Statistics {
         stop: &dyn Fn() -> bool,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Self>> {
-        let of = |moments| Self::new(moments, Some(extractor.protocol()), Some(extractor.hash().to_owned()));
+        let of = |sums| Self::new(sums, Some(extractor.protocol()), Some(extractor.hash().to_owned()));
         let (total, every) = (images.len(), blocks.max(1) * BLOCK);
         let portion = PORTION.next_multiple_of(BLOCK).min(every);
-        let fits = |moments: &Moments| {
-            let n = moments.count() as usize;
-            moments.dim() == super::FEATURES && n < total && n.is_multiple_of(BLOCK)
+        let fits = |sums: &FeatureSums| {
+            let n = sums.count() as usize;
+            sums.dim() == super::FEATURES && n < total && n.is_multiple_of(BLOCK)
         };
-        // A damaged file, or one of something else, is made anew.
+        // A damaged file, or one of other weights or images, is not used.
         let kept = Self::load(part).ok().filter(|kept| kept.check_made_by(extractor).is_ok());
-        let kept = kept.and_then(|kept| kept.moments).filter(fits);
-        let mut moments = kept.unwrap_or_else(|| Moments::new(super::FEATURES));
-        let mut done = moments.count() as usize;
+        let kept = kept.and_then(|kept| kept.sums).filter(fits);
+        let mut sums = kept.unwrap_or_else(|| FeatureSums::new(super::FEATURES));
+        let mut done = sums.count() as usize;
         while done < total {
             if stop() {
                 if done > 0 {
-                    of(moments)?.save(part)?;
+                    of(sums)?.save(part)?;
                 }
                 return Ok(None);
             }
             let end = (done + portion).min(total);
             let mut add = |row: &[f32]| {
-                moments.push(row);
+                sums.push(row);
                 Ok(())
             };
             extractor.each_of(images, done..end, &mut add, progress)?;
             done = end;
             if done < total && done.is_multiple_of(every) {
-                of(moments.clone())?.save(part)?;
+                of(sums.clone())?.save(part)?;
             }
         }
-        of(moments).map(Some)
+        of(sums).map(Some)
     }
 
-    /// Number of images, if known.
+    /// The number of images, if known.
     pub fn count(&self) -> Option<u64> {
-        self.moments.as_ref().map(Moments::count)
+        self.sums.as_ref().map(FeatureSums::count)
     }
 
     /// Writes an npz that pytorch-fid reads too.
@@ -92,8 +92,8 @@ impl Statistics {
             ("mu", vec![dim], Values::F64(&self.gaussian.mean)),
             ("sigma", vec![dim, dim], Values::F64(&self.gaussian.covariance)),
         ];
-        if let Some(moments) = &self.moments {
-            let (n, sum, outer) = moments.sums();
+        if let Some(sums) = &self.sums {
+            let (n, sum, outer) = sums.sums();
             arrays.push(("n", vec![], Values::I64(n as i64)));
             arrays.push(("sum", vec![dim], Values::F64(sum)));
             arrays.push(("outer", vec![dim, dim], Values::F64(outer)));
@@ -123,24 +123,24 @@ impl Statistics {
             Ok((mean, square))
         };
         let (mean, covariance) = square(&mut file, "mu", "sigma")?;
-        let mut moments = None;
+        let mut sums = None;
         if file.has("n") && file.has("sum") && file.has("outer") {
             let n = file.numbers("n")?.1.first().copied().unwrap_or(0.0) as u64;
             let (sum, outer) = square(&mut file, "sum", "outer")?;
-            moments = Some(Moments::from_sums(n, sum, outer));
+            sums = Some(FeatureSums::from_sums(n, sum, outer));
         }
         let protocol = (file.text("protocol")?)
             .map(|name| Protocol::parse(&name).map_err(|unknown| Error::file(path, unknown.to_string())));
         let (protocol, weights) = (protocol.transpose()?, file.text("weights")?);
-        Ok(Self { gaussian: Gaussian { mean, covariance }, moments, protocol, weights })
+        Ok(Self { gaussian: Gaussian { mean, covariance }, sums, protocol, weights })
     }
 
-    /// An error if the two were not made in the same way; what is unknown is let pass.
+    /// An error if the two are known to differ in protocol or weights.
     pub fn check_alike(&self, other: &Self) -> Result<()> {
         self.check(other.protocol, other.weights.as_deref())
     }
 
-    /// An error if it was made in another way than `extractor` would; what is unknown is let pass.
+    /// An error if they are known to differ from `extractor` in protocol or weights.
     pub fn check_made_by(&self, extractor: &Extractor) -> Result<()> {
         self.check(Some(extractor.protocol()), Some(extractor.hash()))
     }
@@ -163,14 +163,14 @@ impl Statistics {
         Ok(())
     }
 
-    /// Of all images of the shards.
+    /// The statistics of all images of the shards, exactly as if they had been one set.
     pub fn merge(shards: Vec<Self>) -> Result<Self> {
         let mut shards = shards.into_iter();
         let mut first = shards.next().ok_or_else(|| Error::request("nothing to merge"))?;
         let sums = |shard: &mut Self| {
             let missing = "statistics without sums (of another program) cannot be merged exactly; \
                            make them with `crossfade eval stats`";
-            shard.moments.take().ok_or_else(|| Error::request(missing))
+            shard.sums.take().ok_or_else(|| Error::request(missing))
         };
         let mut total = sums(&mut first)?;
         for mut shard in shards {

@@ -1,64 +1,109 @@
 //! LPIPS of image pairs; the network is in `nn::lpips`.
-use rayon::prelude::*;
-
-use super::{Evaluation, Pair, Pairs, Picture, Progress, portions, summarised};
+use super::super::Report;
+use super::super::metric::{
+    Accumulator, Compared, FeatureNetwork, Measurement, Metric, MetricOptions, MetricSpec, Sample, Value, Verb,
+};
+use super::super::raster::Raster;
+use super::summarise;
 use crate::engine::{Device, Tensor, from_vec, to_host};
-use crate::error::Result;
-use crate::metrics::Report;
-use crate::nn::lpips::Lpips;
+use crate::error::{Error, Result};
+use crate::nn::lpips::{Backbone, Lpips};
 
-/// Pixels that go through the network at once, unless one picture has more.
+pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
+    name: "lpips",
+    about: "Learned perceptual distance (LPIPS 0.1); smaller is more alike",
+    values: &[Value::lower("lpips", "LPIPS")],
+    compared: Compared::Target,
+    network: Some(FeatureNetwork::Lpips),
+    protocols: &["alex", "vgg"],
+    min_images: 2,
+    revision: 1,
+    verb: Verb::Own,
+    open: |options| Ok(Box::new(LpipsMetric::open(options)?)),
+};
+
+/// Pixels that go through the network at once, unless one image has more.
 const PIXELS: usize = 1 << 18;
 
-/// Measures all pairs with a network.
-pub fn lpips(net: &Lpips, pairs: &Pairs, device: &Device, progress: Progress) -> Result<Evaluation> {
-    let values = portions(pairs, progress, |portion| {
-        let loaded: Vec<_> = portion.par_iter().map(Pair::load).collect::<Vec<_>>();
-        let loaded = loaded.into_iter().collect::<Result<Vec<_>>>()?;
-        let mut values = Vec::with_capacity(portion.len());
-        while values.len() < portion.len() {
-            let rest = &loaded[values.len()..];
-            let size = |p: &Picture| (p.width, p.height, p.channels);
-            let first = &rest[0].0;
-            let most = (PIXELS / (first.width * first.height)).max(1);
-            let batch = rest.iter().take(most).take_while(|(a, _)| size(a) == size(first)).count();
-            let names = &portion[values.len()..][..batch];
-            values.extend(batch_values(net, &rest[..batch], names, device)?);
-        }
-        Ok(values)
-    })?;
-    let report = Report::new("lpips")
-        .with("protocol", format!("lpips 0.1, {}", net.backbone().name()))
-        .with("weights", format!("{} sha256:{}", net.path().display(), net.sha256()))
-        .with("values", "-1 to 1, at the pictures' own size");
-    Ok(summarised(report, pairs, values))
+struct LpipsMetric {
+    network: Lpips,
+    device: Device,
 }
 
-/// Pairs of one size through the network.
-fn batch_values(net: &Lpips, loaded: &[(Picture, Picture)], pairs: &[Pair], device: &Device) -> Result<Vec<f64>> {
-    let (side, needed) = (loaded[0].0.width.min(loaded[0].0.height), net.backbone().min_side());
-    if side < needed {
-        let name = net.backbone().name();
-        return Err(pairs[0].error(format!("lpips with {name} needs sides of {needed} pixels, there are {side}")));
+struct LpipsAccumulator<'a> {
+    metric: &'a LpipsMetric,
+    images: Vec<(String, f64)>,
+}
+
+impl LpipsMetric {
+    fn open(options: &MetricOptions) -> Result<Self> {
+        let name = options.protocol.unwrap_or(SPEC.protocols[0]);
+        let unknown =
+            || Error::request(format!("lpips has no backbone `{name}`; known: {}", SPEC.protocols.join(", ")));
+        let backbone = Backbone::ALL.into_iter().find(|backbone| backbone.name() == name).ok_or_else(unknown)?;
+        let network = Lpips::load(options.weights_of(SPEC.name)?, backbone, options.device)?;
+        Ok(Self { network, device: options.device.clone() })
     }
-    let outputs = tensor(loaded.iter().map(|(output, _)| output), device);
-    let targets = tensor(loaded.iter().map(|(_, target)| target), device);
-    let values: Vec<f64> = to_host(net.forward(outputs, targets)).into_iter().map(f64::from).collect();
-    match values.iter().position(|v| !v.is_finite()) {
-        Some(i) => Err(pairs[i].error(format!("lpips gives {}; are the weights damaged?", values[i]))),
-        None => Ok(values),
+
+    /// The distances of pairs of one size.
+    fn distances(&self, samples: &[Sample]) -> Result<Vec<f64>> {
+        let ((width, height, _), needed) = (samples[0].output.size(), self.network.backbone().min_side());
+        let (side, name) = (width.min(height), self.network.backbone().name());
+        if side < needed {
+            let message = format!("lpips with {name} needs sides of {needed} pixels, there are {side}");
+            return Err(samples[0].error(message));
+        }
+        let targets = samples.iter().map(Sample::target).collect::<Result<Vec<_>>>()?;
+        let outputs = tensor(samples.iter().map(|sample| &sample.output), &self.device);
+        let targets = tensor(targets.into_iter(), &self.device);
+        let values: Vec<f64> = to_host(self.network.forward(outputs, targets)).into_iter().map(f64::from).collect();
+        match values.iter().position(|v| !v.is_finite()) {
+            Some(i) => Err(samples[i].error(format!("lpips gives {}; are the weights damaged?", values[i]))),
+            None => Ok(values),
+        }
+    }
+}
+
+impl Metric for LpipsMetric {
+    fn accumulator(&self) -> Box<dyn Accumulator + '_> {
+        Box::new(LpipsAccumulator { metric: self, images: vec![] })
+    }
+}
+
+impl Accumulator for LpipsAccumulator<'_> {
+    fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
+        let mut rest = &samples[..];
+        while let Some(first) = rest.first() {
+            let (width, height, _) = first.output.size();
+            let most = (PIXELS / (width * height)).max(1);
+            let alike = |sample: &&Sample| sample.output.size() == first.output.size();
+            let (batch, others) = rest.split_at(rest.iter().take(most).take_while(alike).count());
+            let values = self.metric.distances(batch)?;
+            self.images.extend(batch.iter().map(|sample| sample.name.clone()).zip(values));
+            rest = others;
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Measurement> {
+        let network = &self.metric.network;
+        let report = Report::new(SPEC.name)
+            .with("protocol", format!("lpips 0.1, {}", network.backbone().name()))
+            .with("weights", format!("{} sha256:{}", network.path().display(), network.sha256()))
+            .with("values", "-1 to 1, at the pictures' own size");
+        Ok(summarise(report, self.images))
     }
 }
 
 /// # Shapes
-/// B pictures of one size to `[B, C, H, W]` from −1 to 1.
-fn tensor<'a>(pictures: impl Iterator<Item = &'a Picture>, device: &Device) -> Tensor<4> {
+/// B images of one size to `[B, C, H, W]` from −1 to 1.
+fn tensor<'a>(images: impl Iterator<Item = &'a Raster>, device: &Device) -> Tensor<4> {
     let (mut values, mut shape) = (vec![], [0; 4]);
-    for picture in pictures {
-        let c = picture.channels;
-        shape = [shape[0] + 1, c, picture.height, picture.width];
-        let plane = |k: usize| picture.values.iter().skip(k).step_by(c).map(|v| (v / 127.5 - 1.0) as f32);
-        (0..c).for_each(|k| values.extend(plane(k)));
+    for image in images {
+        let (width, height, channels) = image.size();
+        shape = [shape[0] + 1, channels, height, width];
+        let channel = |k: usize| image.values().skip(k).step_by(channels).map(|v| (v / 127.5 - 1.0) as f32);
+        (0..channels).for_each(|k| values.extend(channel(k)));
     }
     from_vec(values, shape, device)
 }

@@ -1,20 +1,53 @@
 //! SSIM over five scales (Wang, Simoncelli and Bovik 2003).
-use super::picture::Plane;
+use super::super::metric::{Compared, MetricSpec, Value, Verb};
+use super::super::raster::Component;
+use super::components::Formula;
+use super::protocol::Protocol;
 use super::ssim::{Window, similarity};
 
+pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
+    name: "ms-ssim",
+    about: "Structural similarity over five scales, for images of 161 pixels or more",
+    values: &[Value::higher("ms-ssim", "MS-SSIM")],
+    compared: Compared::Target,
+    network: None,
+    protocols: &Protocol::NAMES,
+    min_images: 2,
+    revision: 1,
+    verb: Verb::Common {
+        examples: "Example:
+  crossfade eval ms-ssim outputs targets --per-image",
+    },
+    open: |options| FORMULA.open(options),
+};
+
+static FORMULA: Formula = Formula {
+    name: SPEC.name,
+    min_side: |_| MIN_SIDE,
+    value: |output, target, _| ms_ssim(output, target),
+    unbounded: false,
+    state: |report, _| {
+        let weights = WEIGHTS.map(|w| w.to_string()).join(" ");
+        report
+            .with("window", Window::Gaussian.describe())
+            .with("scales", format!("5, weights {weights}"))
+            .with("mean", "over channels, then images")
+    },
+};
+
 /// The exponents of the scales, finest first (table 1 of that paper).
-pub const WEIGHTS: [f64; 5] = [0.0448, 0.2856, 0.3001, 0.2363, 0.1333];
+const WEIGHTS: [f64; 5] = [0.0448, 0.2856, 0.3001, 0.2363, 0.1333];
 
 /// The smallest side at which the window fits the coarsest scale.
-pub const MIN_SIDE: usize = 161;
+const MIN_SIDE: usize = 161;
 
-/// Π_{j<5} cs_j^{w_j} · ssim_5^{w_5}, averaged over the planes; negative means count as 0.
-pub fn ms_ssim(output: &[Plane], target: &[Plane]) -> f64 {
-    let sum: f64 = output.iter().zip(target).map(|(x, y)| of_plane(x.clone(), y.clone())).sum();
+/// Π_{j<5} cs_j^{w_j} · ssim_5^{w_5}, averaged over the components; negative means count as 0.
+fn ms_ssim(output: &[Component], target: &[Component]) -> f64 {
+    let sum: f64 = output.iter().zip(target).map(|(x, y)| of_component(x.clone(), y.clone())).sum();
     sum / output.len() as f64
 }
 
-fn of_plane(mut x: Plane, mut y: Plane) -> f64 {
+fn of_component(mut x: Component, mut y: Component) -> f64 {
     let mut product = 1.0;
     for (scale, &weight) in WEIGHTS.iter().enumerate() {
         let found = similarity(&x, &y, Window::Gaussian);
@@ -28,14 +61,14 @@ fn of_plane(mut x: Plane, mut y: Plane) -> f64 {
 }
 
 /// Means of 2x2 pixels; the last row or column of an odd side counts twice.
-fn halved(plane: &Plane) -> Plane {
-    let (w, h) = (plane.width, plane.height);
+fn halved(component: &Component) -> Component {
+    let (w, h) = (component.width, component.height);
     let (width, height) = (w.div_ceil(2), h.div_ceil(2));
     let mean = |i: usize| {
         let (y, x) = (2 * (i / width), 2 * (i % width));
         let (below, right) = ((y + 1).min(h - 1), (x + 1).min(w - 1));
-        let at = |y: usize, x: usize| plane.values[y * w + x];
+        let at = |y: usize, x: usize| component.values[y * w + x];
         0.25 * (at(y, x) + at(y, right) + at(below, x) + at(below, right))
     };
-    Plane { width, height, values: (0..width * height).map(mean).collect() }
+    Component { width, height, values: (0..width * height).map(mean).collect() }
 }

@@ -1,19 +1,19 @@
-//! Named ways to compare two pictures.
+//! Named ways to compare two images.
 use super::ssim::Window;
 use crate::error::{Error, Result};
 use crate::metrics::Report;
 
-/// What of a picture is compared.
+/// Which channels of an image are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
     /// All channels as they are.
     Rgb,
-    /// The brightness of BT.601, from 16 to 235; grey pictures as they are.
+    /// The brightness of BT.601, from 16 to 235; grey images as they are.
     Y,
 }
 
 impl Channel {
-    /// The name on the command line.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rgb => "rgb",
@@ -22,12 +22,12 @@ impl Channel {
     }
 }
 
-/// How two pictures are compared.
+/// How two images are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Protocol {
     /// Its name, or `custom`.
     pub name: &'static str,
-    /// What is compared.
+    /// Which channels are compared.
     pub channel: Channel,
     /// Pixels left out at every border.
     pub crop: usize,
@@ -71,6 +71,11 @@ impl Protocol {
                 Err(Error::request(format!("unknown protocol {name:?}; known: {known}")))
             }
         }
+    }
+
+    /// Whether the protocol of that name is one of super-resolution, which must be told how wide a border to leave out.
+    pub(super) fn leaves_out_border(name: &str) -> bool {
+        matches!(name, "basicsr" | "sr-matlab")
     }
 
     /// The report with these facts.

@@ -1,5 +1,39 @@
 //! Structural similarity (Wang et al. 2004), over the region where the whole window fits.
-use super::picture::Plane;
+use super::super::metric::{Compared, MetricSpec, Value, Verb};
+use super::super::raster::Component;
+use super::components::Formula;
+use super::protocol::Protocol;
+
+pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
+    name: "ssim",
+    about: "Structural similarity of outputs against targets",
+    values: &[Value::higher("ssim", "SSIM")],
+    compared: Compared::Target,
+    network: None,
+    protocols: &Protocol::NAMES,
+    min_images: 2,
+    revision: 1,
+    verb: Verb::Common {
+        examples: "Examples:
+  crossfade eval ssim outputs targets
+  crossfade eval ssim upscaled Set5/HR --protocol basicsr --crop 4
+  crossfade eval ssim outputs targets --protocol skimage
+
+The window is 11x11 Gaussian with sigma 1.5, or 7x7 uniform with --protocol skimage. The other protocols are those of
+`eval psnr`.",
+    },
+    open: |options| FORMULA.open(options),
+};
+
+static FORMULA: Formula = Formula {
+    name: SPEC.name,
+    min_side: |protocol| protocol.window.side(),
+    value: |output, target, protocol| ssim(output, target, protocol.window),
+    unbounded: false,
+    state: |report, protocol| {
+        report.with("window", protocol.window.describe()).with("mean", "over channels, then images")
+    },
+};
 
 /// The window of the local statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,15 +59,15 @@ impl Window {
         weights.iter().map(|w| w / total).collect()
     }
 
-    /// Pixels of a side.
-    pub fn side(self) -> usize {
+    /// Pixels per side.
+    pub(super) fn side(self) -> usize {
         match self {
             Self::Gaussian => 11,
             Self::Uniform => 7,
         }
     }
 
-    /// What variances are multiplied by.
+    /// The factor of variances: n/(n − 1) where the window takes the sample covariance.
     fn correction(self) -> f64 {
         match self {
             Self::Gaussian => 1.0,
@@ -41,8 +75,8 @@ impl Window {
         }
     }
 
-    /// In words.
-    pub fn describe(self) -> &'static str {
+    /// What reports state of it.
+    pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Gaussian => "11x11 Gaussian, sigma 1.5, whole windows only",
             Self::Uniform => "7x7 uniform, sample covariance, whole windows only",
@@ -50,18 +84,18 @@ impl Window {
     }
 }
 
-/// Means over a plane.
+/// Means over a component.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Similarity {
-    /// Of the luminance, contrast and structure terms together: SSIM.
+pub(super) struct Similarity {
+    /// The mean of the luminance, contrast and structure terms together: SSIM.
     pub ssim: f64,
-    /// Of contrast and structure alone.
+    /// The mean of contrast and structure alone.
     pub contrast: f64,
 }
 
-/// SSIM = (2 μ_x μ_y + C_1)(2 σ_xy + C_2) / ((μ_x² + μ_y² + C_1)(σ_x² + σ_y² + C_2)), averaged; the planes must be at
+/// SSIM = (2 μ_x μ_y + C_1)(2 σ_xy + C_2) / ((μ_x² + μ_y² + C_1)(σ_x² + σ_y² + C_2)), averaged; the components must be at
 /// least as large as the window.
-pub fn similarity(x: &Plane, y: &Plane, window: Window) -> Similarity {
+pub(super) fn similarity(x: &Component, y: &Component, window: Window) -> Similarity {
     let weights = window.weights();
     let mean = |value: &dyn Fn(usize) -> f64| filter(x.width, x.height, &weights, value);
     let (mx, my) = (mean(&|i| x.values[i]), mean(&|i| y.values[i]));
@@ -80,8 +114,8 @@ pub fn similarity(x: &Plane, y: &Plane, window: Window) -> Similarity {
     Similarity { ssim: ssim / mx.len() as f64, contrast: contrast / mx.len() as f64 }
 }
 
-/// SSIM, averaged over the planes.
-pub fn ssim(output: &[Plane], target: &[Plane], window: Window) -> f64 {
+/// SSIM, averaged over the components.
+fn ssim(output: &[Component], target: &[Component], window: Window) -> f64 {
     let sum: f64 = output.iter().zip(target).map(|(x, y)| similarity(x, y, window).ssim).sum();
     sum / output.len() as f64
 }

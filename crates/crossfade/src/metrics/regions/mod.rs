@@ -10,21 +10,44 @@ pub mod summary;
 use std::path::Path;
 
 use super::Report;
-use super::maps::{Pair, check_thresholds, each, levels, pairs};
+use super::maps::{MapFiles, check_thresholds, each, levels, paired_maps};
+use super::metric::{Compared, MetricSpec, Value, Verb};
 use crate::error::{Error, Result};
 use scores::{ImageScores, Truth, score};
 use segmentation::{load_segmentations, load_truth};
 use summary::{Summary, summarise};
 
+/// Registered for its name, help and values; studies refuse it, because no task makes segmentations.
+pub(super) const SPEC: MetricSpec = MetricSpec {
+    name: "regions",
+    about: "Segmentations against what people drew: covering, Rand index and variation of information of the BSDS benchmark",
+    values: &[
+        Value::higher("covering ODS", "covering at ODS"),
+        Value::higher("covering OIS", "covering at OIS"),
+        Value::higher("covering best", "best covering"),
+        Value::higher("PRI ODS", "probabilistic Rand index at ODS"),
+        Value::higher("PRI OIS", "probabilistic Rand index at OIS"),
+        Value::lower("VOI ODS", "variation of information at ODS"),
+        Value::lower("VOI OIS", "variation of information at OIS"),
+    ],
+    compared: Compared::Segmentations,
+    network: None,
+    protocols: &[],
+    min_images: 2,
+    revision: 1,
+    verb: Verb::Own,
+    open: |_| Err(Error::request("regions measures files of segmentations only: use `crossfade eval regions`")),
+};
+
 /// The thresholds that the benchmark takes unless told otherwise.
 pub const THRESHOLDS: usize = 99;
 
-/// An evaluation: the results, and what they are made of.
+/// The outcome of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Regions {
     /// The results with their protocol.
     pub report: Report,
-    /// Best scales and curves.
+    /// The best scales, and curves over the scales.
     pub summary: Summary,
     /// The thresholds of contour maps, or the numbers 1, 2, 3 … of segmentations.
     pub thresholds: Vec<f64>,
@@ -52,12 +75,12 @@ pub fn evaluate(
     progress: &mut (dyn FnMut(usize, usize) + Send),
 ) -> Result<Regions> {
     check_thresholds(thresholds)?;
-    let pairs = pairs(segmentations, &["mat"], truth, &["mat"])?;
+    let files = paired_maps(segmentations, &["mat"], truth, &["mat"])?;
     let thresholds = levels(thresholds);
-    let results = each(&pairs, progress, |pair| measure(pair, &thresholds))?;
+    let results = each(&files, progress, |pair| measure(pair, &thresholds))?;
 
     let (count, listed) = results.first().map_or((0, false), |r| (r.0.scales.len(), r.2));
-    if let Some((pair, r)) = pairs.iter().zip(&results).find(|(_, r)| r.0.scales.len() != count || r.2 != listed) {
+    if let Some((pair, r)) = files.iter().zip(&results).find(|(_, r)| r.0.scales.len() != count || r.2 != listed) {
         let message = format!("{} segmentations or thresholds, others have {count}", r.0.scales.len());
         return Err(Error::file(&pair.map, message));
     }
@@ -65,12 +88,12 @@ pub fn evaluate(
     let annotators: usize = results.iter().map(|r| r.1).sum();
     let images: Vec<ImageScores> = results.into_iter().map(|r| r.0).collect();
     let summary = summarise(&thresholds, &images);
-    let report = report(&summary, listed, (pairs.len(), annotators, count));
-    Ok(Regions { report, summary, thresholds, names: pairs.into_iter().map(|p| p.name).collect(), images })
+    let report = report(&summary, listed, (files.len(), annotators, count));
+    Ok(Regions { report, summary, thresholds, names: files.into_iter().map(|p| p.name).collect(), images })
 }
 
 /// The scores of one image, the number of its annotations, and whether the file lists segmentations.
-fn measure(pair: &Pair, thresholds: &[f64]) -> Result<(ImageScores, usize, bool)> {
+fn measure(pair: &MapFiles, thresholds: &[f64]) -> Result<(ImageScores, usize, bool)> {
     let truth: Vec<Truth> = load_truth(&pair.truth)?.into_iter().map(Truth::new).collect();
     let loaded = load_segmentations(&pair.map, thresholds)?;
     let (width, height) = (loaded.width, loaded.height);
@@ -83,7 +106,7 @@ fn measure(pair: &Pair, thresholds: &[f64]) -> Result<(ImageScores, usize, bool)
 }
 
 fn report(summary: &Summary, listed: bool, (images, annotators, count): (usize, usize, usize)) -> Report {
-    let mut report = Report::new("regions");
+    let mut report = Report::new(SPEC.name);
     report = report.value("covering ODS", summary.covering.value).value("covering OIS", summary.covering_ois);
     report = report.value("covering best", summary.covering_best);
     report = report.value("PRI ODS", summary.rand_index.value).value("PRI OIS", summary.rand_index_ois);

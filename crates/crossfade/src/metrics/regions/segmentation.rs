@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// A partition of an image: every pixel belongs to one region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Pixels a row.
+    /// Pixels per row.
     pub width: usize,
     /// Rows.
     pub height: usize,
@@ -53,13 +53,13 @@ pub fn load_truth(path: &Path) -> Result<Vec<Segmentation>> {
 
 /// The segmentations of one image, one for each scale.
 pub struct Loaded {
-    /// Pixels a row.
+    /// Pixels per row.
     pub width: usize,
     /// Rows.
     pub height: usize,
     /// Whether the file lists segmentations; otherwise a contour map was cut at thresholds.
     pub listed: bool,
-    /// The segmentations; those of a contour map are made when they are asked for.
+    /// The segmentations; those of a contour map are computed lazily.
     pub segmentations: Box<dyn Iterator<Item = Segmentation>>,
 }
 
@@ -103,7 +103,7 @@ fn contour_map((rows, columns, values): Matrix, thresholds: &[f64], path: &Path)
     Ok(Loaded { width: columns / 2, height: rows / 2, listed: false, segmentations })
 }
 
-/// A contour map under water that rises: cells up to the level are one region with their neighbours.
+/// A contour map that is flooded level by level: cells up to the level join the regions of their neighbours.
 ///
 /// Regions only grow together, so that all thresholds need one pass over the cells.
 struct Flood {
@@ -111,7 +111,7 @@ struct Flood {
     values: Vec<f64>,
     /// The cells, the lowest first.
     order: Vec<u32>,
-    /// How many of them are under water.
+    /// The number of cells up to the current level.
     wet: usize,
     /// Each cell's parent in the tree of its region.
     parent: Vec<u32>,

@@ -8,7 +8,7 @@ use super::scores::{ImageScores, Scores};
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
-/// A value and the threshold that leads to it.
+/// The best value and its threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Best {
     /// The threshold, or the number of a segmentation.
@@ -64,7 +64,7 @@ pub struct Summary {
     pub images: Vec<ImageBest>,
 }
 
-/// Sums up the scores of images, each at all `thresholds`. Covering weighs an image by its annotated pixels, the other
+/// Summarises the scores of images, each at all `thresholds`. Covering weighs an image by its annotated pixels, the other
 /// measures weigh all images alike.
 pub fn summarise(thresholds: &[f64], images: &[ImageScores]) -> Summary {
     let at = |k: usize| images.iter().filter_map(move |image| image.scales.get(k));

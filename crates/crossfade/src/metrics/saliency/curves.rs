@@ -1,15 +1,15 @@
-//! What every threshold makes of a map: counts at k / 255 for k from 0 to 255, and the curves made of them.
+//! Counts of a map at the thresholds k / 255 for k from 0 to 255, and summaries of curves over the thresholds.
 use super::super::maps::{Map, Mask};
 
 /// Thresholds of a curve.
-pub const LEVELS: usize = 256;
+pub(super) const LEVELS: usize = 256;
 
-/// How a binary map and its mask overlap.
+/// The overlap of a binary map with its mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Overlap {
-    /// Salient pixels that were found.
+pub(super) struct Overlap {
+    /// True positives: salient pixels that were found.
     pub hits: usize,
-    /// Pixels found that are not salient.
+    /// False positives: pixels found that are not salient.
     pub false_alarms: usize,
     /// Salient pixels of the mask.
     pub salient: usize,
@@ -18,19 +18,19 @@ pub struct Overlap {
 }
 
 impl Overlap {
-    /// The salient part of what was found; zero if nothing was.
+    /// The share of found pixels that are salient; zero if none was found.
     pub fn precision(&self) -> f64 {
         self.hits as f64 / (self.hits + self.false_alarms).max(1) as f64
     }
 
-    /// The found part of what is salient; zero if nothing is.
+    /// The share of salient pixels that were found; zero if none is salient.
     pub fn recall(&self) -> f64 {
         self.hits as f64 / self.salient.max(1) as f64
     }
 }
 
-/// The overlap of what is at least k / 255, for every k.
-pub fn overlaps(map: &Map, mask: &Mask) -> Vec<Overlap> {
+/// The overlap of the pixels of at least k / 255 with the mask, for every k.
+pub(super) fn overlaps(map: &Map, mask: &Mask) -> Vec<Overlap> {
     let mut levels = vec![Overlap { salient: mask.count(), pixels: mask.bits.len(), ..Overlap::default() }; LEVELS];
     for (&v, &salient) in map.values.iter().zip(&mask.bits) {
         let level = &mut levels[level_of(v)];
@@ -43,14 +43,14 @@ pub fn overlaps(map: &Map, mask: &Mask) -> Vec<Overlap> {
     levels
 }
 
-/// The greatest k whose k / 255 a value reaches, in the arithmetic of f64 and not of real numbers.
+/// The greatest k for which `v >= k / 255` holds in f64, where rounding may differ from exact arithmetic.
 fn level_of(v: f64) -> usize {
     let guess = (v * 255.0) as usize;
     [guess + 1, guess].into_iter().find(|&k| k < LEVELS && v >= k as f64 / 255.0).unwrap_or(guess.saturating_sub(1))
 }
 
 /// The overlap at the adaptive threshold: twice the map's mean, at most 1.
-pub fn adaptive(map: &Map, mask: &Mask) -> Overlap {
+pub(super) fn adaptive(map: &Map, mask: &Mask) -> Overlap {
     let mean = map.values.iter().sum::<f64>() / map.values.len() as f64;
     let threshold = (2.0 * mean).min(1.0);
     let mut overlap = Overlap { salient: mask.count(), pixels: mask.bits.len(), ..Overlap::default() };
@@ -61,6 +61,6 @@ pub fn adaptive(map: &Map, mask: &Mask) -> Overlap {
 }
 
 /// The mean and the greatest value of a curve.
-pub fn mean_and_max(curve: &[f64]) -> (f64, f64) {
+pub(super) fn mean_and_max(curve: &[f64]) -> (f64, f64) {
     (curve.iter().sum::<f64>() / curve.len() as f64, curve.iter().copied().fold(0.0, f64::max))
 }

@@ -5,7 +5,7 @@ use super::curves::Overlap;
 /// E of a binary map, from its overlap with the mask alone.
 ///
 /// The published formula divides by the number of pixels, the authors' code by one less; this is the code's.
-pub fn e_measure(overlap: &Overlap) -> f64 {
+pub(super) fn e_measure(overlap: &Overlap) -> f64 {
     let Overlap { hits, false_alarms, salient, pixels } = *overlap;
     let n = pixels as f64;
     let found = (hits + false_alarms) as f64;

@@ -1,63 +1,66 @@
-//! Saliency maps against masks: MAE, F, weighted F, S and E, one file a measure.
-pub mod curves;
-pub mod e_measure;
-pub mod f_measure;
-pub mod mae;
-pub mod s_measure;
-pub mod weighted_f;
+//! Saliency maps against masks: MAE, F, weighted F, S and E, one file per measure.
+mod curves;
+mod e_measure;
+mod f_measure;
+mod mae;
+mod metric;
+mod s_measure;
+mod weighted_f;
 
 use std::path::Path;
 
 use serde::Serialize;
 
+pub(super) use metric::SPEC;
+
 use super::Report;
-use super::maps::{Map, Mask, Pair, each, pairs};
+use super::maps::{Map, MapFiles, Mask, each, paired_maps};
 use crate::data::{Filter, IMAGE_ENDINGS, Image, PassOrder, resize};
 use crate::error::{Error, Result};
 use crate::files::{csv_field, write_atomic};
 use crate::plot::{Chart, Series};
 use curves::{LEVELS, adaptive, mean_and_max, overlaps};
 
-/// The side of images in the reference's evaluation.
+/// The side of images in the evaluation of the reference implementation.
 const ADM_SIDE: usize = 384;
 
-/// At what size images are compared.
+/// The size at which maps and masks are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {
-    /// As they are: a map of another size than its mask is an error.
+    /// Their own size; a map of another size than its mask is an error.
     #[default]
     Original,
-    /// The map is brought to the size of its mask.
+    /// The map is resized to the size of its mask.
     Mask,
-    /// Both are brought to 384x384, as in the reference.
+    /// Both are resized to 384x384, as in the reference implementation.
     Adm,
 }
 
-/// What is done to a map's values first.
+/// How the values of a map are normalised first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Normalise {
-    /// Nothing: a map that is never sure stays so.
+    /// Not at all: a map without confident values keeps them.
     #[default]
     None,
-    /// Stretched to 0 … 1.
+    /// Stretched linearly to 0 … 1.
     MinMax,
     /// As `sal_eval_toolbox`: divided by its maximum; for the MAE stretched to 0 … 1.
     Toolbox,
 }
 
-/// How to measure.
+/// The protocol of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SaliencyConfig {
-    /// At what size.
+    /// The size at which maps are compared.
     pub size: Size,
-    /// With what values.
+    /// How values are normalised.
     pub normalise: Normalise,
-    /// Where to cut the map into a binary one first; none keeps it soft.
+    /// The threshold at which maps are made binary first; none keeps them soft.
     pub binarise: Option<f64>,
 }
 
 impl SaliencyConfig {
-    /// The reference's protocol: map and mask at 384x384, both cut at one half.
+    /// The protocol of the reference implementation: map and mask at 384x384, both thresholded at one half.
     pub fn adm() -> Self {
         Self { size: Size::Adm, normalise: Normalise::None, binarise: Some(0.5) }
     }
@@ -88,7 +91,7 @@ pub struct Scores {
     pub adaptive_e: f64,
 }
 
-/// The means over images at each of the thresholds k / 255.
+/// Means over images at each of the thresholds k / 255.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Curves {
     /// Precision.
@@ -103,7 +106,7 @@ pub struct Curves {
     pub e: Vec<f64>,
 }
 
-/// An evaluation: the results, and what they are made of.
+/// The outcome of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Saliency {
     /// The measures with their protocol.
@@ -114,7 +117,7 @@ pub struct Saliency {
     pub curves: Curves,
 }
 
-/// Scores and curves (precision, recall, F, E) of one image, and what a reader should be warned of.
+/// Scores and curves (precision, recall, F, E) of one image, and two conditions that the report warns of.
 struct Measured {
     scores: Scores,
     curves: [Vec<f64>; 4],
@@ -134,33 +137,45 @@ pub fn evaluate(
     if config.binarise.is_some_and(|t| !(t > 0.0 && t < 1.0)) {
         return Err(Error::request("maps are cut between 0 and 1"));
     }
-    let pairs = pairs(maps, IMAGE_ENDINGS, masks, IMAGE_ENDINGS)?;
-    let measured = each(&pairs, progress, |pair| measure(pair, config))?;
-    let curves = mean_curves(&measured);
-    let report = report(&measured, &curves, config);
-    Ok(Saliency { report, images: measured.into_iter().map(|m| m.scores).collect(), curves })
+    let files = paired_maps(maps, IMAGE_ENDINGS, masks, IMAGE_ENDINGS)?;
+    let measured = each(&files, progress, |files| measure_files(files, config))?;
+    Ok(summarise(measured, config))
 }
 
-fn measure(pair: &Pair, config: &SaliencyConfig) -> Result<Measured> {
-    let (map, mask) = (Image::read(&pair.map)?, Image::read(&pair.truth)?);
+/// The results of all images.
+fn summarise(measured: Vec<Measured>, config: &SaliencyConfig) -> Saliency {
+    let curves = mean_curves(&measured);
+    let report = report(&measured, &curves, config);
+    Saliency { report, images: measured.into_iter().map(|m| m.scores).collect(), curves }
+}
+
+fn measure_files(files: &MapFiles, config: &SaliencyConfig) -> Result<Measured> {
+    let (map, mask) = (Image::read(&files.map)?, Image::read(&files.truth)?);
+    measure_images(&files.name, map, mask, config).map_err(|why| Error::file(&files.map, why))
+}
+
+/// All measures of a map and its mask; the reason if their sizes differ and must not.
+fn measure_images(
+    name: &str,
+    map: Image,
+    mask: Image,
+    config: &SaliencyConfig,
+) -> std::result::Result<Measured, String> {
     let side = |i: &Image| (i.width, i.height);
     let (map, mask) = match config.size {
         Size::Original if side(&map) != side(&mask) => {
             let ((w, h), (mw, mh)) = (side(&map), side(&mask));
-            return Err(Error::file(
-                &pair.map,
-                format!("{w}x{h} pixels, but its mask has {mw}x{mh}; --resize fits it"),
-            ));
+            return Err(format!("{w}x{h} pixels, but its mask has {mw}x{mh}; --resize fits it"));
         }
         Size::Original => (map, mask),
         Size::Mask => (fit(&map, side(&mask)), mask),
         Size::Adm => (fit(&map, (ADM_SIDE, ADM_SIDE)), fit(&mask, (ADM_SIDE, ADM_SIDE))),
     };
     let (map, mask) = (Map::of(&map), Map::of(&mask).at_least(0.5));
-    Ok(score(&pair.name, map, &mask, config))
+    Ok(score(name, map, &mask, config))
 }
 
-/// The image in grey and at another size, bilinear.
+/// Converts an image to grey and resizes it bilinearly.
 fn fit(image: &Image, (width, height): (usize, usize)) -> Image {
     resize(&image.with_channels(1), width, height, Filter::Bilinear, PassOrder::HorizontalFirst)
 }
@@ -220,10 +235,8 @@ fn mean_curves(measured: &[Measured]) -> Curves {
     Curves { precision, recall, f, image_f: mean(2), e: mean(3) }
 }
 
-fn report(measured: &[Measured], curves: &Curves, config: &SaliencyConfig) -> Report {
-    let mean = |of: fn(&Scores) -> f64| measured.iter().map(|m| of(&m.scores)).sum::<f64>() / measured.len() as f64;
-    let ((mean_f, max_f), (mean_image_f, max_image_f)) = (mean_and_max(&curves.f), mean_and_max(&curves.image_f));
-    let (mean_e, max_e) = mean_and_max(&curves.e);
+/// How maps are measured, beyond the name of the protocol.
+fn protocol_facts(config: &SaliencyConfig) -> Vec<(String, String)> {
     let size = match config.size {
         Size::Original => "original",
         Size::Mask => "the mask's, maps resized bilinearly (Pillow)",
@@ -234,8 +247,25 @@ fn report(measured: &[Measured], curves: &Curves, config: &SaliencyConfig) -> Re
         Normalise::MinMax => "minimum to 0, maximum to 1",
         Normalise::Toolbox => "maximum to 1; for the MAE also minimum to 0 (sal_eval_toolbox)",
     };
-    let maps = config.binarise.map_or("soft".into(), |t| format!("binary, cut at {t}"));
-    let mut report = Report::new("saliency")
+    let maps = config.binarise.map_or("soft".to_string(), |t| format!("binary, cut at {t}"));
+    [
+        ("size", size),
+        ("maps", &maps),
+        ("normalised", normalise),
+        ("masks", "cut at 0.5"),
+        ("thresholds", "k/255 for k = 0 … 255"),
+        ("F", "beta^2 = 0.3, of the mean precision and recall; image mean: the mean of the images' F"),
+        ("others", "weighted F with beta = 1 (Margolin 2014), S with alpha = 0.5 (Fan 2017), E (Fan 2018)"),
+    ]
+    .map(|(key, fact)| (key.to_string(), fact.to_string()))
+    .into()
+}
+
+fn report(measured: &[Measured], curves: &Curves, config: &SaliencyConfig) -> Report {
+    let mean = |of: fn(&Scores) -> f64| measured.iter().map(|m| of(&m.scores)).sum::<f64>() / measured.len() as f64;
+    let ((mean_f, max_f), (mean_image_f, max_image_f)) = (mean_and_max(&curves.f), mean_and_max(&curves.image_f));
+    let (mean_e, max_e) = mean_and_max(&curves.e);
+    let mut report = Report::new(SPEC.name)
         .value("MAE", mean(|s| s.mae))
         .value("max F", max_f)
         .value("mean F", mean_f)
@@ -248,14 +278,8 @@ fn report(measured: &[Measured], curves: &Curves, config: &SaliencyConfig) -> Re
         .value("mean E", mean_e)
         .value("adaptive E", mean(|s| s.adaptive_e))
         .with("protocol", if *config == SaliencyConfig::adm() { "adm" } else { "standard" })
-        .with("images", measured.len())
-        .with("size", size)
-        .with("maps", maps)
-        .with("normalised", normalise)
-        .with("masks", "cut at 0.5")
-        .with("thresholds", "k/255 for k = 0 … 255")
-        .with("F", "beta^2 = 0.3, of the mean precision and recall; image mean: the mean of the images' F")
-        .with("others", "weighted F with beta = 1 (Margolin 2014), S with alpha = 0.5 (Fan 2017), E (Fan 2018)");
+        .with("images", measured.len());
+    report.protocol.extend(protocol_facts(config));
     let count = |of: fn(&Measured) -> bool| measured.iter().filter(|m| of(m)).count();
     match count(|m| m.empty_mask) {
         0 => (),
@@ -272,7 +296,7 @@ fn report(measured: &[Measured], curves: &Curves, config: &SaliencyConfig) -> Re
 }
 
 impl Saliency {
-    /// Writes the images' scores as a table with commas.
+    /// Writes the images' scores as CSV.
     pub fn save_table(&self, path: &Path) -> Result<()> {
         let mut text = String::from("name,mae,max_f,mean_f,adaptive_f,weighted_f,s,max_e,mean_e,adaptive_e\n");
         for s in &self.images {

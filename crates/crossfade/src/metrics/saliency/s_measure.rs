@@ -5,7 +5,7 @@ use super::super::maps::{Map, Mask};
 const ALPHA: f64 = 0.5;
 
 /// S = α S_object + (1 − α) S_region, at least zero.
-pub fn s_measure(map: &Map, mask: &Mask) -> f64 {
+pub(super) fn s_measure(map: &Map, mask: &Mask) -> f64 {
     let share = mask.count() as f64 / mask.bits.len() as f64;
     let mean = map.values.iter().sum::<f64>() / map.values.len() as f64;
     if share == 0.0 {

@@ -1,12 +1,12 @@
 //! The weighted F-measure: Margolin, Zelnik-Manor and Tal, "How to Evaluate Foreground Maps?", 2014.
 use super::super::maps::{Map, Mask};
 
-/// Side and deviation of the Gaussian that lets errors on the object depend on those around them.
+/// Side and standard deviation of the Gaussian that smooths errors on the object.
 const SIDE: usize = 7;
 const SIGMA: f64 = 5.0;
 
 /// F_β^ω with β = 1; zero if nothing is salient.
-pub fn weighted_f(map: &Map, mask: &Mask) -> f64 {
+pub(super) fn weighted_f(map: &Map, mask: &Mask) -> f64 {
     let salient = mask.count() as f64;
     if salient == 0.0 {
         return 0.0;

@@ -1,4 +1,4 @@
-//! The metrics themselves.
+//! FID, KID, precision and recall, and the Inception Score of image sets.
 use super::sources::{Side, features, images, side};
 use super::{FidArgs, IsArgs, KidArgs, PrArgs};
 use crate::context::Context;
@@ -11,9 +11,9 @@ fn print(report: &Report, context: &Context) -> Result<()> {
     context.print(report, serde_json::to_value(report)?)
 }
 
-/// FID.
+/// `eval fid`.
 pub fn fid(args: &FidArgs, context: &Context) -> Result<()> {
-    // Both are opened before anything long begins.
+    // Both are opened before the network runs, so that a wrong path is reported at once.
     let (a, b) = (metrics::open(&args.a)?, metrics::open(&args.b)?);
     if args.interval && matches!(a, Input::Statistics(_)) {
         return Err(Error::request("--interval needs the images; statistics do not tell how much they vary").into());
@@ -39,7 +39,7 @@ pub fn fid(args: &FidArgs, context: &Context) -> Result<()> {
     print(&report, context)
 }
 
-/// A report that names both sides and warns of what is wrong with them.
+/// A report that describes both sides and warns of too few images and unknown protocols.
 fn describe(a: &Side, b: &Side) -> Report {
     let protocol = a.statistics.protocol.or(b.statistics.protocol);
     let weights = a.statistics.weights.as_deref().or(b.statistics.weights.as_deref());
@@ -64,7 +64,7 @@ fn describe(a: &Side, b: &Side) -> Report {
     report
 }
 
-/// Features of both sets, and a report that names them.
+/// The features of both sets, and a report that describes them.
 fn both(
     metric: &str,
     [a, b]: [&str; 2],
@@ -83,7 +83,7 @@ fn both(
     Ok((features.0, features.1, report))
 }
 
-/// KID.
+/// `eval kid`.
 pub fn kid(args: &KidArgs, context: &Context) -> Result<()> {
     let config = KidConfig { subsets: args.subsets, size: args.subset_size, seed: args.seed };
     for text in [&args.a, &args.b] {
@@ -107,7 +107,7 @@ pub fn kid(args: &KidArgs, context: &Context) -> Result<()> {
     print(&report, context)
 }
 
-/// Precision and recall.
+/// `eval pr`.
 pub fn pr(args: &PrArgs, context: &Context) -> Result<()> {
     let (a, b, report) = both("pr", [&args.a, &args.b], &args.network, context)?;
     let result = metrics::precision_recall(&a, &b, args.neighbours)?;
@@ -119,12 +119,12 @@ pub fn pr(args: &PrArgs, context: &Context) -> Result<()> {
     print(&report, context)
 }
 
-/// Inception Score.
+/// `eval is`.
 pub fn is(args: &IsArgs, context: &Context) -> Result<()> {
     let images = images(&args.images)?;
     let extractor = args.network.extractor()?;
     let network = extractor.network();
-    // Without a classifier there is nothing to wait for.
+    // Weights without a classifier are refused before the network runs.
     network.logits(&[0.0; metrics::FEATURES])?;
     let mut values = Vec::with_capacity(images.len() * CLASSES);
     let mut progress = context.progress("images", images.len() as u64);

@@ -3,11 +3,13 @@ mod distances;
 mod sources;
 mod stats;
 
+use super::about;
 use crate::cli::one_of;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use crossfade::metrics::features::Protocol;
+pub use sources::images;
 use std::path::PathBuf;
 
 const SOURCES: &str = "What images can be:
@@ -20,30 +22,26 @@ Any of these but statistics may end in [START:END] for a part of it, as in sampl
 
 Weights are read from --weights, or from the cache that `crossfade weights get inception` fills.";
 
-/// The verbs of this family.
+/// Verbs that run the Inception network or use its statistics.
 #[derive(Debug, Subcommand)]
 pub enum FeaturesCommand {
-    /// Fréchet Inception distance of two image sets: lower is better, 10,000 images or more
-    #[command(after_help = format!("Examples:
+    #[command(about = about("fid"), after_help = format!("Examples:
   crossfade eval fid samples cifar10:train
   crossfade eval fid samples reference.npz --protocol pytorch-fid --interval --json
 
 {SOURCES}"))]
     Fid(FidArgs),
-    /// Kernel Inception distance of two image sets: unbiased, so also for few images
-    #[command(after_help = format!("Example:
+    #[command(about = about("kid"), after_help = format!("Example:
   crossfade eval kid samples cifar10:test
 
 {SOURCES}"))]
     Kid(KidArgs),
-    /// Precision (are the images good?) and recall (are all kinds of images there?) of a set against real images
-    #[command(after_help = format!("Example:
+    #[command(about = about("pr"), after_help = format!("Example:
   crossfade eval pr samples cifar10:test
 
 {SOURCES}"))]
     Pr(PrArgs),
-    /// Inception Score of an image set; needs weights with the classifier
-    #[command(after_help = format!("Example:
+    #[command(about = about("is"), after_help = format!("Example:
   crossfade eval is samples
 
 {SOURCES}"))]
@@ -63,11 +61,11 @@ The file holds mu and sigma as pytorch-fid has them, and the sums (n, sum, outer
     Merge(MergeArgs),
 }
 
-/// What all verbs that run the network share.
+/// Options that all verbs share which run the network.
 #[derive(Debug, Args)]
 pub struct NetworkArgs {
-    /// How pictures are resized for the network
-    #[arg(long, default_value = "torch-fidelity", value_parser = one_of(Protocol::NAMES.iter().copied()))]
+    /// How images are resized for the network
+    #[arg(long, default_value = "torch-fidelity", value_parser = one_of(Protocol::NAMES))]
     protocol: String,
 
     /// Weights of the Inception network: .pth of pytorch-fid, or safetensors [default: the cached ones]
@@ -78,7 +76,7 @@ pub struct NetworkArgs {
 /// Options of `eval fid`.
 #[derive(Debug, Args)]
 pub struct FidArgs {
-    /// The images to judge, or their statistics
+    /// The images to measure, or their statistics
     #[arg(value_name = "IMAGES")]
     a: String,
 
@@ -89,8 +87,8 @@ pub struct FidArgs {
     #[command(flatten)]
     network: NetworkArgs,
 
-    /// Also tell how sure the number is: standard error, 95 % interval and the value for infinitely many IMAGES, by
-    /// leaving out a tenth of them in turn
+    /// Also print the uncertainty: standard error, 95 % interval and the value for infinitely many IMAGES, by leaving out
+    /// a tenth of them in turn
     #[arg(long)]
     interval: bool,
 }
@@ -98,7 +96,7 @@ pub struct FidArgs {
 /// Options of `eval kid`.
 #[derive(Debug, Args)]
 pub struct KidArgs {
-    /// The images to judge
+    /// The images to measure
     #[arg(value_name = "IMAGES")]
     a: String,
 
@@ -144,7 +142,7 @@ pub struct PrArgs {
 /// Options of `eval is`.
 #[derive(Debug, Args)]
 pub struct IsArgs {
-    /// The images to judge
+    /// The images to measure
     images: String,
 
     #[command(flatten)]

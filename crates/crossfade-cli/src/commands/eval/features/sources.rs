@@ -1,11 +1,11 @@
-//! From what was typed to features and statistics.
+//! From the arguments of the command line to features and statistics.
 use super::NetworkArgs;
 use crate::context::Context;
 use anyhow::Result;
 use crossfade::Error;
 use crossfade::data::Dataset;
 use crossfade::metrics::features::registry::Entry;
-use crossfade::metrics::features::{Extractor, FEATURES, Features, GroupedMoments, Input, Protocol, Statistics, open};
+use crossfade::metrics::features::{Extractor, FEATURES, Features, GroupedSums, Input, Protocol, Statistics, open};
 
 impl NetworkArgs {
     /// The protocol by name.
@@ -23,15 +23,15 @@ impl NetworkArgs {
     }
 }
 
-/// One side of a distance, and how to name it.
+/// One of the two image sets of a distance.
 pub struct Side {
     pub statistics: Statistics,
     pub about: String,
-    /// In groups, if an interval was asked for.
-    pub grouped: Option<GroupedMoments>,
+    /// The sums in groups, if an interval was asked for.
+    pub grouped: Option<GroupedSums>,
 }
 
-/// Opens a source that must be images.
+/// Opens an image set; stored statistics are refused.
 pub fn images(text: &str) -> Result<Box<dyn Dataset>> {
     match open(text)? {
         Input::Images(images) => Ok(images),
@@ -47,7 +47,7 @@ pub fn features(extractor: &Extractor, images: &dyn Dataset, context: &Context) 
     Ok(extractor.features(images, &mut |done, all| progress.set(done as u64, all as u64))?)
 }
 
-/// Statistics as they are, or of images.
+/// The statistics of one side: stored ones, or those of its images.
 pub fn side(text: &str, input: Input, extractor: Option<&Extractor>, grouped: bool, context: &Context) -> Result<Side> {
     let images = match (input, extractor) {
         (Input::Statistics(statistics), _) => {
@@ -65,12 +65,12 @@ pub fn side(text: &str, input: Input, extractor: Option<&Extractor>, grouped: bo
         let statistics = Statistics::of(extractor, &*images, &mut tell)?;
         return Ok(Side { statistics, about: images.describe(), grouped: None });
     }
-    let mut moments = GroupedMoments::new(FEATURES);
+    let mut sums = GroupedSums::new(FEATURES);
     let mut add = |row: &[f32]| {
-        moments.push(row);
+        sums.push(row);
         Ok(())
     };
     extractor.each(&*images, &mut add, &mut tell)?;
-    let statistics = Statistics::new(moments.total()?, Some(extractor.protocol()), Some(extractor.hash().to_owned()))?;
-    Ok(Side { statistics, about: images.describe(), grouped: Some(moments) })
+    let statistics = Statistics::new(sums.total()?, Some(extractor.protocol()), Some(extractor.hash().to_owned()))?;
+    Ok(Side { statistics, about: images.describe(), grouped: Some(sums) })
 }

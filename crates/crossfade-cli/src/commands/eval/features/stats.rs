@@ -1,4 +1,4 @@
-//! Statistics in files.
+//! `crossfade eval stats` and `merge`: statistics in files.
 use super::sources::images;
 use super::{MergeArgs, StatsArgs};
 use crate::context::Context;
@@ -48,7 +48,7 @@ pub fn merge(args: &MergeArgs, context: &Context) -> Result<()> {
     context.print(&report, serde_json::to_value(&report)?)
 }
 
-/// Finds out before the work whether the result can be written.
+/// Checks before the network runs whether the result can be written.
 fn check_output(out: &Path) -> Result<()> {
     let directory = out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if directory.is_dir() && out.extension().is_some_and(|e| e == "npz") {

@@ -1,4 +1,4 @@
-//! The five kinds of blocks. Each writes its branches side by side into one map.
+//! The five kinds of Inception blocks. Each writes the channels of its branches side by side into one feature map.
 use super::weights::Reader;
 use crate::error::Result;
 use crossfade_kernels::channels_last::{Conv, Map, Window, average_pool, max_pool};
@@ -12,12 +12,13 @@ const COLUMN7: Window = Window { kernel: [7, 1], stride: 1, padding: [3, 0] };
 const ROW3: Window = Window { kernel: [1, 3], stride: 1, padding: [0, 1] };
 const COLUMN3: Window = Window { kernel: [3, 1], stride: 1, padding: [1, 0] };
 
-/// Maps on loan. One that comes back serves the next of the same size and border, whose zeros it still has.
+/// A pool of feature maps. A map that is returned is used again for the same size and border, whose padding of zeros is
+/// still in place.
 #[derive(Default)]
 pub(super) struct Arena(Vec<Map>);
 
 impl Arena {
-    /// A map with room for `room` pictures, set to `images`.
+    /// A feature map with room for `room` images, of which `images` are used.
     pub(super) fn take(&mut self, room: usize, images: usize, size: [usize; 3], border: [usize; 2]) -> Map {
         let fits = |m: &Map| m.room() == room && [m.h, m.w, m.c] == size && m.border == border;
         let mut map = match self.0.iter().position(fits) {
@@ -32,26 +33,26 @@ impl Arena {
         self.0.push(map);
     }
 
-    /// A map like `x` in number of pictures.
+    /// A feature map for as many images as `x` has.
     fn like(&mut self, x: &Map, size: [usize; 3], border: [usize; 2]) -> Map {
         self.take(x.room(), x.images(), size, border)
     }
 
-    /// The result of a layer, with a border for the next; `x` is given back.
+    /// The output of a layer, with padding for the next; `x` is returned to the pool.
     pub(super) fn conv(&mut self, conv: &Conv, x: Map, border: [usize; 2]) -> Map {
         let out = self.first(conv, &x, border);
         self.give(x);
         out
     }
 
-    /// The result of a layer whose input others need too.
+    /// The output of a layer whose input other branches need too.
     fn first(&mut self, conv: &Conv, x: &Map, border: [usize; 2]) -> Map {
         let mut out = self.like(x, conv.output(x), border);
         conv.forward(x, out.from(0, 0));
         out
     }
 
-    /// The last layer of a branch, into channel `at` of the block's result; gives the next free channel.
+    /// The last layer of a branch, written to the block's output from channel `at` on; returns the next free channel.
     fn last(&mut self, conv: &Conv, x: Map, out: &mut Map, at: usize) -> usize {
         let channels = conv.output(&x)[2];
         conv.forward(&x, out.from(0, at));
@@ -65,7 +66,7 @@ pub(super) trait Mixed: Send + Sync {
     fn forward(&self, x: &Map, arena: &mut Arena) -> Map;
 }
 
-/// Pool and 1x1 convolution: the last branch of most blocks.
+/// Pooling and a 1x1 convolution: the last branch of most blocks.
 fn pooled(conv: &Conv, x: &Map, largest: bool, arena: &mut Arena, out: &mut Map, at: usize) {
     let mut pool = arena.like(x, [x.h, x.w, x.c], [0, 0]);
     if largest {

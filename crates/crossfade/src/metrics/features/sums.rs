@@ -1,8 +1,9 @@
-//! Sums of features and of their products, from which mean and covariance follow; sums of shards add up.
+//! Sums of features and of their products, which give mean and covariance; the sums of shards can be added.
 use super::matrix::{matrix, product};
 use crate::error::{Error, Result};
 
-/// Vectors whose products are added together; sums of whole blocks can be stored and gone on with to the bit.
+/// Vectors whose products are added in one matrix product. Sums of whole blocks can be stored and continued with the same
+/// rounding as without the interruption.
 pub(super) const BLOCK: usize = 64;
 
 /// n, Σ x and Σ x xᵀ of features, in f64.
@@ -10,7 +11,7 @@ pub(super) const BLOCK: usize = 64;
 /// The products of two f32 are exact in f64, and what a sum of n of them loses is about √n·10⁻¹⁶ of it: plain sums, which
 /// merge by addition, are as good here as centred ones, which do not.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Moments {
+pub struct FeatureSums {
     dim: usize,
     n: u64,
     sum: Vec<f64>,
@@ -19,13 +20,13 @@ pub struct Moments {
     pending: Vec<f64>,
 }
 
-impl Moments {
-    /// Of no vectors of length `dim`.
+impl FeatureSums {
+    /// Sums of no vectors yet, each of length `dim`.
     pub fn new(dim: usize) -> Self {
         Self { dim, n: 0, sum: vec![0.0; dim], outer: vec![0.0; dim * dim], pending: Vec::new() }
     }
 
-    /// From stored sums.
+    /// Restores stored sums.
     pub(super) fn from_sums(n: u64, sum: Vec<f64>, outer: Vec<f64>) -> Self {
         assert_eq!(outer.len(), sum.len() * sum.len(), "a square matrix of products");
         Self { dim: sum.len(), n, sum, outer, pending: Vec::new() }
@@ -50,7 +51,7 @@ impl Moments {
         }
     }
 
-    /// Adds the vectors of another.
+    /// Adds the sums of `other`.
     pub fn merge(&mut self, mut other: Self) -> Result<()> {
         if other.dim != self.dim {
             let message = format!("statistics of {} and of {} features cannot be merged", self.dim, other.dim);
@@ -64,25 +65,25 @@ impl Moments {
         Ok(())
     }
 
-    /// Takes the vectors of `part` away again.
+    /// The sums without those of `part`, which must be contained.
     pub(super) fn without(&self, part: &Self) -> Self {
         let difference = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a - b).collect();
         debug_assert!(self.pending.is_empty() && part.pending.is_empty(), "sums are complete");
         Self::from_sums(self.n - part.n, difference(&self.sum, &part.sum), difference(&self.outer, &part.outer))
     }
 
-    /// Makes the sums complete.
+    /// Adds the products of the last, incomplete block.
     pub(super) fn complete(mut self) -> Self {
         self.flush();
         self
     }
 
-    /// Number of vectors.
+    /// The number of vectors.
     pub fn count(&self) -> u64 {
         self.n
     }
 
-    /// Length of a vector.
+    /// The length of a vector.
     pub fn dim(&self) -> usize {
         self.dim
     }
@@ -97,7 +98,7 @@ impl Moments {
         self.sum.iter().map(|sum| sum / self.n as f64).collect()
     }
 
-    /// The unbiased covariance, row after row; an error below two vectors.
+    /// The unbiased covariance, row by row; an error for fewer than two vectors.
     pub fn covariance(&mut self) -> Result<Vec<f64>> {
         if self.n < 2 {
             return Err(Error::request(format!("{} image has no covariance; FID needs two or more", self.n)));

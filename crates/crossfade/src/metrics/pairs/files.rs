@@ -1,42 +1,43 @@
-//! Which output belongs to which target.
+//! Which file is the target of which output.
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::picture::Picture;
+use super::super::metric::Sample;
+use super::super::raster::Raster;
 use crate::data::IMAGE_ENDINGS;
 use crate::error::{Error, Result};
 
-/// An output and what it should have been.
+/// The files of an output and of its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
-    /// What both are called.
+pub struct ImageFiles {
+    /// The name that both have.
     pub name: String,
-    /// The output.
+    /// The file of the output.
     pub output: PathBuf,
-    /// The target.
+    /// The file of the target.
     pub target: PathBuf,
 }
 
-/// All pairs in the order of their names; the pictures are read when they are needed.
+/// All pairs in the order of their names; the images are read when they are needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pairs {
+pub struct PairedFiles {
     /// The pairs, at least one.
-    pub pairs: Vec<Pair>,
-    /// Where the outputs are.
+    pub pairs: Vec<ImageFiles>,
+    /// The folder of the outputs, or the one file.
     pub outputs: PathBuf,
-    /// Where the targets are.
+    /// The folder of the targets, or the one file.
     pub targets: PathBuf,
 }
 
-impl Pairs {
+impl PairedFiles {
     /// Pairs two files, or the files of two folders by their paths without ending. `suffix` is what the names of outputs
     /// end in and those of targets do not.
     pub fn open(outputs: &Path, targets: &Path, suffix: &str) -> Result<Self> {
         let pairs = match (outputs.is_dir(), targets.is_dir()) {
             (false, false) => {
                 let name = outputs.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                vec![Pair { name, output: outputs.into(), target: targets.into() }]
+                vec![ImageFiles { name, output: outputs.into(), target: targets.into() }]
             }
             (true, true) => join(list(outputs, suffix)?, list(targets, "")?, outputs, targets)?,
             _ => {
@@ -48,20 +49,16 @@ impl Pairs {
     }
 }
 
-impl Pair {
-    /// Both pictures, of one size.
-    pub fn load(&self) -> Result<(Picture, Picture)> {
-        let (output, target) = (Picture::load(&self.output)?, Picture::load(&self.target)?);
-        if (output.width, output.height, output.channels) != (target.width, target.height, target.channels) {
-            let (is, should) = (output.sizes(), target.sizes());
-            return Err(self.error(format!("is {is}, but its target {} is {should}", self.target.display())));
+impl ImageFiles {
+    /// Reads both; they must be of one size.
+    pub fn load(&self) -> Result<Sample> {
+        let (output, target) = (Raster::load(&self.output)?, Raster::load(&self.target)?);
+        if output.size() != target.size() {
+            let (is, should) = (output.describe_size(), target.describe_size());
+            let message = format!("is {is}, but its target {} is {should}", self.target.display());
+            return Err(Error::file(&self.output, message));
         }
-        Ok((output, target))
-    }
-
-    /// An error that names the output.
-    pub(super) fn error(&self, message: impl Into<String>) -> Error {
-        Error::file(&self.output, message)
+        Ok(Sample { name: self.name.clone(), origin: self.output.clone(), output, target: Some(target) })
     }
 }
 
@@ -103,11 +100,11 @@ fn join(
     mut targets: BTreeMap<String, PathBuf>,
     outputs_root: &Path,
     targets_root: &Path,
-) -> Result<Vec<Pair>> {
+) -> Result<Vec<ImageFiles>> {
     let (mut pairs, mut alone) = (vec![], vec![]);
     for (name, output) in outputs {
         match targets.remove(&name) {
-            Some(target) => pairs.push(Pair { name, output, target }),
+            Some(target) => pairs.push(ImageFiles { name, output, target }),
             None => alone.push(format!("{}: no target in {}", output.display(), targets_root.display())),
         }
     }

@@ -1,0 +1,117 @@
+//! FID as a metric: features summed up as they come, the reference kept on disk while it is worked through.
+use super::super::Report;
+use super::super::metric::{
+    Accumulator, Compared, FeatureNetwork, Measurement, Metric, MetricOptions, MetricSpec, Produced, Reference,
+    ReferenceWork, Sample, Value, Verb,
+};
+use super::{Extractor, FEATURES, FeatureSums, Frechet, Gaussian, Protocol, Statistics};
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+
+pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
+    name: "fid",
+    about: "Fréchet Inception distance of two image sets: lower is better, 10,000 images or more",
+    values: &[Value::lower("fid", "FID")],
+    compared: Compared::ImageSet { statistics: true },
+    network: Some(FeatureNetwork::Inception),
+    protocols: &Protocol::NAMES,
+    min_images: 2,
+    revision: 1,
+    verb: Verb::Own,
+    open: |options| Ok(Box::new(Fid { extractor: Extractor::open(options, SPEC.name)?, reference: None })),
+};
+
+/// Blocks of 64 images after which the unfinished statistics of a reference are written: 1024 images, some minutes of work
+/// that a killed study does not lose.
+const KEPT_BLOCKS: usize = 16;
+
+struct Fid {
+    extractor: Extractor,
+    reference: Option<Frechet>,
+}
+
+struct FidAccumulator<'a> {
+    metric: &'a Fid,
+    sums: FeatureSums,
+}
+
+impl Fid {
+    /// The statistics of the reference: kept ones, or those of the images; none if it was stopped.
+    fn statistics(&self, images: &dyn Dataset, work: &mut ReferenceWork) -> Result<Option<Statistics>> {
+        let Some(store) = &work.store else {
+            return Statistics::of(&self.extractor, images, work.progress).map(Some);
+        };
+        let name = format!("reference-{}.npz", store.key);
+        let places = store.shared.into_iter().chain([store.cache]).map(|place| place.join(&name));
+        if let Some(kept) = places.into_iter().find(|place| place.is_file()) {
+            return Statistics::load(&kept).map(Some);
+        }
+        std::fs::create_dir_all(store.cache).map_err(Error::io(store.cache))?;
+        let whole = store.cache.join(&name);
+        let part = whole.with_extension("part.npz");
+        let made = Statistics::resumed(&self.extractor, images, (&part, KEPT_BLOCKS), work.stop, work.progress)?;
+        if let Some(made) = &made {
+            made.save(&whole)?;
+            // Another shard, which works in the same directory, may have removed it already.
+            let _ = std::fs::remove_file(&part);
+        }
+        Ok(made)
+    }
+}
+
+impl Metric for Fid {
+    fn prepare(&mut self, reference: &Reference, work: &mut ReferenceWork) -> Result<bool> {
+        let gaussian = match reference {
+            Reference::Statistics(statistics) => {
+                statistics.check_made_by(&self.extractor)?;
+                statistics.gaussian.clone()
+            }
+            _ => match self.statistics(reference.images(SPEC.name)?, work)? {
+                Some(statistics) => statistics.gaussian,
+                None => return Ok(false),
+            },
+        };
+        self.reference = Some(Frechet::to(gaussian)?);
+        Ok(true)
+    }
+
+    fn accumulator(&self) -> Box<dyn Accumulator + '_> {
+        Box::new(FidAccumulator { metric: self, sums: FeatureSums::new(FEATURES) })
+    }
+}
+
+impl Accumulator for FidAccumulator<'_> {
+    fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
+        let mut add = |row: &[f32]| {
+            self.sums.push(row);
+            Ok(())
+        };
+        self.metric.extractor.each(&Produced::new(samples), &mut add, &mut |_, _| ())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Measurement> {
+        let frechet = self.metric.reference.as_ref().ok_or_else(unprepared)?;
+        let distance = frechet.distance(&Gaussian::of(&self.sums)?)?;
+        Ok(self.metric.extractor.report(SPEC.name).value(SPEC.values[0].name, distance).into())
+    }
+}
+
+/// The error of a metric that was asked for values before it knew what to compare with.
+pub(super) fn unprepared() -> Error {
+    Error::Run("the reference of the metric was not prepared".into())
+}
+
+impl Extractor {
+    /// The network for the metric of that name, by its options.
+    pub(super) fn open(options: &MetricOptions, metric: &str) -> Result<Self> {
+        let name = options.protocol.unwrap_or(Protocol::NAMES[0]);
+        let unknown =
+            || Error::request(format!("{metric} has no protocol `{name}`; known: {}", Protocol::NAMES.join(", ")));
+        Self::new(options.weights_of(metric)?, Protocol::parse(name).map_err(|_| unknown())?)
+    }
+
+    /// A report that states how the features were made.
+    pub fn report(&self, metric: &str) -> Report {
+        super::stated(Report::new(metric), Some(self.protocol()), Some(self.hash()))
+    }
+}

@@ -1,0 +1,43 @@
+//! A measurement that keeps the features of all images: KID, precision and recall, Inception Score.
+use super::super::Report;
+use super::super::metric::{Accumulator, Measurement, Produced, Sample};
+use super::{Extractor, Features};
+use crate::error::Result;
+
+/// What is kept of the features of one image.
+pub(super) type Row<'a> = Box<dyn Fn(&[f32]) -> Result<Vec<f32>> + 'a>;
+
+/// The features of the images so far, and what becomes of them.
+pub(super) struct KeptFeatures<'a> {
+    extractor: &'a Extractor,
+    features: Features,
+    row: Row<'a>,
+    finish: Box<dyn FnOnce(Features) -> Result<Report> + 'a>,
+}
+
+impl<'a> KeptFeatures<'a> {
+    /// No images yet; `row` gives the `dim` numbers that are kept of an image's features.
+    pub fn new(
+        extractor: &'a Extractor,
+        dim: usize,
+        row: Row<'a>,
+        finish: impl FnOnce(Features) -> Result<Report> + 'a,
+    ) -> Self {
+        Self { extractor, features: Features { dim, values: vec![] }, row, finish: Box::new(finish) }
+    }
+}
+
+impl Accumulator for KeptFeatures<'_> {
+    fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
+        let mut keep = |row: &[f32]| {
+            self.features.values.extend((self.row)(row)?);
+            Ok(())
+        };
+        self.extractor.each(&Produced::new(samples), &mut keep, &mut |_, _| ())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Measurement> {
+        let Self { features, finish, .. } = *self;
+        finish(features).map(Measurement::from)
+    }
+}

@@ -1,0 +1,100 @@
+//! Metrics that are a function of the components of two images: what PSNR, SSIM and MS-SSIM share.
+use rayon::prelude::*;
+
+use super::super::Report;
+use super::super::metric::{Accumulator, EQUAL_DB, Measurement, Metric, MetricOptions, Sample};
+use super::super::raster::{Component, Raster};
+use super::protocol::Protocol;
+use super::summarise;
+use crate::error::Result;
+
+/// A metric as a formula.
+pub(super) struct Formula {
+    /// The metric's name.
+    pub name: &'static str,
+    /// The smallest side that can be measured.
+    pub min_side: fn(&Protocol) -> usize,
+    /// The value of the components of output and target.
+    pub value: fn(&[Component], &[Component], &Protocol) -> f64,
+    /// Whether equal images have an infinite value.
+    pub unbounded: bool,
+    /// What a report states beyond the protocol.
+    pub state: fn(Report, &Protocol) -> Report,
+}
+
+impl Formula {
+    /// Opens the metric with a named protocol, or with that of the options.
+    pub fn open(&'static self, options: &MetricOptions) -> Result<Box<dyn Metric>> {
+        let protocol = match &options.pairs {
+            Some(protocol) => protocol.clone(),
+            None => {
+                let name = options.protocol.unwrap_or(Protocol::NAMES[0]);
+                Protocol::named(name, Protocol::leaves_out_border(name).then_some(options.border))?
+            }
+        };
+        Ok(Box::new(PairMetric { formula: self, protocol, finite: options.finite && self.unbounded }))
+    }
+
+    /// The value of one pair; the reason if there is none.
+    pub fn of(&self, output: &Raster, target: &Raster, protocol: &Protocol) -> std::result::Result<f64, String> {
+        if output.size() != target.size() {
+            let (is, should) = (output.describe_size(), target.describe_size());
+            return Err(format!("is {is}, but its target is {should}"));
+        }
+        let (a, b) = (output.components(protocol)?, target.components(protocol)?);
+        let (side, needed) = (a[0].width.min(a[0].height), (self.min_side)(protocol));
+        if side < needed {
+            return Err(format!("{} needs sides of {needed} pixels, there are {side} without the border", self.name));
+        }
+        let value = (self.value)(&a, &b, protocol);
+        if value.is_nan() { Err("the value is not a number".into()) } else { Ok(value) }
+    }
+}
+
+struct PairMetric {
+    formula: &'static Formula,
+    protocol: Protocol,
+    finite: bool,
+}
+
+struct PairAccumulator<'a> {
+    metric: &'a PairMetric,
+    images: Vec<(String, f64)>,
+}
+
+impl Metric for PairMetric {
+    fn facts(&self) -> Vec<(String, String)> {
+        let stated = (self.formula.state)(self.protocol.state(Report::default()), &self.protocol);
+        // The protocol's name is stated by whoever chose it.
+        let mut facts: Vec<_> = stated.protocol.into_iter().filter(|(key, _)| key != "protocol").collect();
+        if self.finite {
+            facts.push(("equal images".into(), format!("count as {EQUAL_DB} dB")));
+        }
+        facts
+    }
+
+    fn accumulator(&self) -> Box<dyn Accumulator + '_> {
+        Box::new(PairAccumulator { metric: self, images: vec![] })
+    }
+}
+
+impl Accumulator for PairAccumulator<'_> {
+    fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
+        let PairMetric { formula, protocol, finite } = self.metric;
+        let one = |sample: &Sample| -> Result<f64> {
+            let value = formula.of(&sample.output, sample.target()?, protocol).map_err(|why| sample.error(why))?;
+            Ok(if *finite { value.min(EQUAL_DB) } else { value })
+        };
+        let values: Vec<Result<f64>> = samples.par_iter().map(one).collect();
+        for (sample, value) in samples.into_iter().zip(values) {
+            self.images.push((sample.name, value?));
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Measurement> {
+        let PairMetric { formula, protocol, .. } = self.metric;
+        let report = protocol.state(Report::new(formula.name));
+        Ok(summarise((formula.state)(report, protocol), self.images))
+    }
+}

@@ -1,0 +1,180 @@
+//! Images as metrics take them, 8-bit files or arrays of floats, and the components that full-reference metrics compare.
+use std::path::Path;
+
+use npyz::{NpyFile, Order};
+
+use super::pairs::{Channel, Protocol};
+use crate::data::Image;
+use crate::files::read_limited;
+use crate::data::image::{MAX_FILE, MAX_PIXELS};
+use crate::error::{Error, Result};
+
+/// An image with values from 0 to 255, rows from the top, channels interleaved; 1 channel (grey) or 3 (RGB).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Raster {
+    /// An 8-bit image.
+    Bytes(Image),
+    /// An array of floats, which may lie a little outside of the range.
+    Floats(FloatImage),
+}
+
+/// An image of floats.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FloatImage {
+    /// Pixels per row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// 1 (grey) or 3 (RGB).
+    pub channels: usize,
+    /// `height * width * channels` numbers from 0 to 255.
+    pub values: Vec<f64>,
+}
+
+/// One channel, or the luma, of an image.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Component {
+    /// Pixels per row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// `height * width` numbers.
+    pub values: Vec<f64>,
+}
+
+impl From<Image> for Raster {
+    fn from(image: Image) -> Self {
+        Self::Bytes(image)
+    }
+}
+
+impl From<&Image> for Raster {
+    fn from(image: &Image) -> Self {
+        Self::Bytes(image.clone())
+    }
+}
+
+impl Raster {
+    /// Reads a PNG, JPEG or WebP, or a `.npy` array `[H, W]`, `[H, W, 1]` or `[H, W, 3]` of bytes or of floats from 0 to 1.
+    pub fn load(path: &Path) -> Result<Self> {
+        let bytes = read_limited(path, MAX_FILE)?;
+        if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
+            let floats = FloatImage::from_npy(&bytes).map_err(|message| Error::file(path, message))?;
+            return Ok(Self::Floats(floats));
+        }
+        Ok(Self::Bytes(Image::decode(&bytes, path)?))
+    }
+
+    /// Width, height and channels.
+    pub fn size(&self) -> (usize, usize, usize) {
+        match self {
+            Self::Bytes(image) => (image.width, image.height, image.channels),
+            Self::Floats(image) => (image.width, image.height, image.channels),
+        }
+    }
+
+    /// Its size for messages.
+    pub fn describe_size(&self) -> String {
+        let (width, height, channels) = self.size();
+        let kind = if channels == 1 { "grey" } else { "RGB" };
+        format!("{width}x{height} {kind}")
+    }
+
+    /// All values, channels interleaved.
+    pub fn values(&self) -> Box<dyn Iterator<Item = f64> + '_> {
+        match self {
+            Self::Bytes(image) => Box::new(image.pixels.iter().map(|&v| f64::from(v))),
+            Self::Floats(image) => Box::new(image.values.iter().copied()),
+        }
+    }
+
+    /// The image itself, or the nearest 8-bit image of floats.
+    pub fn into_image(self) -> Image {
+        match self {
+            Self::Bytes(image) => image,
+            Self::Floats(FloatImage { width, height, channels, values }) => {
+                let byte = |v: f64| v.round().clamp(0.0, 255.0) as u8;
+                Image::new(width, height, channels, values.into_iter().map(byte).collect())
+            }
+        }
+    }
+
+    /// What a metric compares under `protocol`, without the border; the reason if nothing is left.
+    pub(super) fn components(&self, protocol: &Protocol) -> std::result::Result<Vec<Component>, String> {
+        let ((width, height, channels), border) = (self.size(), 2 * protocol.crop);
+        if width <= border || height <= border {
+            let size = self.describe_size();
+            return Err(format!("{size} pixels are not larger than the border of {}", protocol.crop));
+        }
+        Ok(match self {
+            Self::Bytes(image) => components(&image.pixels, f64::from, [width, height, channels], protocol),
+            Self::Floats(image) => components(&image.values, |v| v, [width, height, channels], protocol),
+        })
+    }
+}
+
+/// The components of interleaved values, each of which `number` turns into a number from 0 to 255.
+fn components<T: Copy>(
+    values: &[T],
+    number: impl Fn(T) -> f64,
+    [width, height, channels]: [usize; 3],
+    protocol: &Protocol,
+) -> Vec<Component> {
+    let (crop, border) = (protocol.crop, 2 * protocol.crop);
+    let level = |v: T| if protocol.quantise { number(v).round().clamp(0.0, 255.0) } else { number(v) };
+    let component = |value: &dyn Fn(&[T]) -> f64| {
+        let rows = values.chunks_exact(width * channels).skip(crop).take(height - border);
+        let pixels = rows.flat_map(|row| row.chunks_exact(channels).skip(crop).take(width - border).map(value));
+        Component { width: width - border, height: height - border, values: pixels.collect() }
+    };
+    if protocol.channel == Channel::Y && channels == 3 {
+        let luma = |pixel: &[T]| {
+            let y = luma_601([level(pixel[0]), level(pixel[1]), level(pixel[2])]);
+            if protocol.round_luma { y.round() } else { y }
+        };
+        return vec![component(&luma)];
+    }
+    (0..channels).map(|c| component(&|pixel| level(pixel[c]))).collect()
+}
+
+impl FloatImage {
+    fn from_npy(bytes: &[u8]) -> std::result::Result<Self, String> {
+        // Later versions of the format give the header's length in four bytes, and the reader allocates whatever they say.
+        if bytes.get(6).is_some_and(|&v| v > 1) {
+            let length = bytes.get(8..12).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize);
+            length.filter(|n| *n <= bytes.len()).ok_or("the header is longer than the file")?;
+        }
+        let file = NpyFile::new(bytes).map_err(|e| format!("not a readable npy array: {e}"))?;
+        let (height, width, channels) = match *file.shape() {
+            [h, w] => (h, w, 1),
+            [h, w, c @ (1 | 3)] => (h, w, c),
+            _ => return Err(format!("an array of shape {:?}; expected [H, W] or [H, W, 3]", file.shape())),
+        };
+        if file.order() != Order::C {
+            return Err("an array in Fortran order; save it with numpy.ascontiguousarray".into());
+        }
+        if height == 0 || width == 0 || height.saturating_mul(width) > MAX_PIXELS {
+            return Err(format!("{width}x{height} pixels; expected 1 to {} million", MAX_PIXELS >> 20));
+        }
+        let (dtype, damaged) = (file.dtype().descr(), |e: std::io::Error| format!("the array is damaged: {e}"));
+        let values: Vec<f64> = match dtype.trim_matches(['\'', '"']) {
+            "<f4" => file.into_vec::<f32>().map_err(damaged)?.into_iter().map(|v| f64::from(v) * 255.0).collect(),
+            "<f8" => file.into_vec::<f64>().map_err(damaged)?.into_iter().map(|v| v * 255.0).collect(),
+            "|u1" => file.into_vec::<u8>().map_err(damaged)?.into_iter().map(f64::from).collect(),
+            other => return Err(format!("an array of type {other}; expected float32, float64 or uint8")),
+        };
+        if let Some(bad) = values.iter().find(|v| !v.is_finite()) {
+            return Err(format!("the array holds {bad}, which is no brightness"));
+        }
+        // A prediction may overshoot a little; numbers far beyond are on another scale.
+        if let Some(far) = values.iter().find(|v| !(-127.5..=382.5).contains(*v)) {
+            return Err(format!("the array holds {}; floats must go from 0 (black) to 1 (white)", far / 255.0));
+        }
+        Ok(Self { width: width as usize, height: height as usize, channels: channels as usize, values })
+    }
+}
+
+/// Y of BT.601 from 16 to 235, as `rgb2ycbcr` of MATLAB computes it of values from 0 to 255.
+fn luma_601([r, g, b]: [f64; 3]) -> f64 {
+    16.0 + (65.481 * r + 128.553 * g + 24.966 * b) / 255.0
+}

@@ -1,0 +1,241 @@
+//! How the images of a study are evaluated: the metric, what it compares with, and the facts that values depend on.
+use super::Plan;
+use super::cell::WEIGHTS;
+use super::held_out::{HeldOutTargets, hash_images};
+use crate::checkpoint::{self, Checkpoint};
+use crate::config::RunConfig;
+use crate::data::Dataset;
+use crate::digest::{sha256, sha256_file};
+use crate::engine::Device;
+use crate::error::{Error, Result};
+use crate::latent::Latent;
+use crate::metrics::features::{self, Input, Statistics, registry};
+use crate::metrics::{
+    Accumulator, Compared, FeatureNetwork, Metric, MetricOptions, Reference, ReferenceStore, ReferenceWork,
+    RegisteredMetric,
+};
+use crate::task::TaskConfig;
+use crate::train;
+use std::path::{Path, PathBuf};
+
+/// Where a set of images to compare with comes from.
+enum ReferenceSource {
+    /// The metric compares with nothing, or with the target of each image.
+    None,
+    Images(Box<dyn Dataset>),
+    Statistics(Box<Statistics>),
+    /// The targets of the held-out images.
+    Targets,
+}
+
+/// The metric of a study; it is opened before anything is trained, and prepared before the first measurement.
+pub(super) struct Evaluator {
+    spec: RegisteredMetric,
+    /// None where models are only trained and the metric's weights may be missing.
+    metric: Option<Box<dyn Metric>>,
+    reference: ReferenceSource,
+    held_out: Option<HeldOut>,
+    prepared: bool,
+    /// What values depend on beside the images.
+    pub facts: Vec<(String, String)>,
+    /// The reference in words.
+    pub reference_text: String,
+}
+
+/// The held-out images of a task, of which a measurement takes the first `count`.
+struct HeldOut {
+    images: Box<dyn Dataset>,
+    task: TaskConfig,
+    count: usize,
+}
+
+impl Evaluator {
+    /// Opens what the metric of a plan needs; `weights` are those of its network, by default the cached ones.
+    ///
+    /// Without `measuring` only models are trained, and weights may be missing.
+    pub fn open(plan: &Plan, weights: Option<&Path>, measuring: bool, device: &Device) -> Result<Self> {
+        let (evaluate, spec) = (&plan.study.evaluate, plan.study.evaluate.metric);
+        let mut facts = vec![("metric".to_string(), spec.name.to_string())];
+        let mut fact = |key: &str, value: String| facts.push((key.to_string(), value));
+        let protocol = spec.protocol(evaluate.protocol.as_deref())?;
+        if let Some(name) = protocol {
+            fact("protocol", name.into());
+        }
+        let weights = weights_of(spec, weights, measuring)?;
+        if let Some(path) = &weights {
+            fact(WEIGHTS, sha256_file(path)?);
+        }
+        let held_out = match held_out_images(plan, device)? {
+            None => None,
+            Some(images) => {
+                let count = first_images(images.len(), plan.study.sample.count)?;
+                Some(HeldOut { images, task: plan.held_out.task.clone(), count })
+            }
+        };
+        let (reference, reference_text) = reference(plan, held_out.as_ref(), device)?;
+        let mut images_fact = |which: &str, images: &dyn Dataset, count: usize| -> Result<()> {
+            fact(&format!("{which} images"), count.to_string());
+            fact(&format!("{which} sha256"), hash_images(images, count)?);
+            Ok(())
+        };
+        if let Some(HeldOut { images, count, .. }) = &held_out {
+            // Where there is no other set, the held-out images are what outputs are compared with.
+            let own = matches!(reference, ReferenceSource::None | ReferenceSource::Targets);
+            images_fact(if own { "reference" } else { "held-out" }, &**images, *count)?;
+        }
+        match &reference {
+            ReferenceSource::None | ReferenceSource::Targets => (),
+            ReferenceSource::Images(images) => images_fact("reference", &**images, images.len())?,
+            ReferenceSource::Statistics(statistics) => {
+                let (mean, covariance) = (&statistics.gaussian.mean, &statistics.gaussian.covariance);
+                let bytes: Vec<u8> = mean.iter().chain(covariance).flat_map(|v| v.to_le_bytes()).collect();
+                fact("reference sha256", sha256(&bytes));
+            }
+        }
+        // Opened before anything is trained, so that the wrong file of weights is not found out hours later.
+        let options = MetricOptions {
+            protocol,
+            border: plan.held_out.task.task().scale(),
+            weights: weights.as_deref(),
+            finite: true,
+            ..MetricOptions::new(device)
+        };
+        let metric = match spec.network {
+            Some(_) if !measuring => None,
+            _ => Some((spec.open)(&options)?),
+        };
+        facts.extend(metric.iter().flat_map(|metric| metric.facts()));
+        if evaluate.estimate {
+            facts.push(("estimate".into(), "mean square of x̂_0(t) − x_0 over values in [−1, 1]".into()));
+        }
+        Ok(Self { spec, metric, reference, held_out, prepared: false, facts, reference_text })
+    }
+
+    /// The held-out images of a task.
+    pub fn held_out(&self) -> Option<&dyn Dataset> {
+        self.held_out.as_ref().map(|held_out| &*held_out.images)
+    }
+
+    /// Whether [`Self::accumulator`] can be used.
+    pub fn is_prepared(&self) -> bool {
+        self.prepared
+    }
+
+    /// Works through the reference, or reads what is kept of it in `cache` or in `shared`, which may be read-only;
+    /// `progress` is told (done, all). False if `stop` became true before the end; what is done by then is kept.
+    pub fn prepare(
+        &mut self,
+        cache: &Path,
+        shared: Option<&Path>,
+        stop: &dyn Fn() -> bool,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<bool> {
+        let Some(metric) = &mut self.metric else {
+            return Err(Error::Run(format!("the metric {} was not opened", self.spec.name)));
+        };
+        // The estimate of x_0 has nothing to do with the reference.
+        let facts: Vec<_> = self.facts.iter().filter(|(key, _)| key != "estimate").collect();
+        let key = sha256(format!("{:?} revision {}", facts, self.spec.revision).as_bytes())[..32].to_string();
+        let store = Some(ReferenceStore { key, cache, shared });
+        let mut work = ReferenceWork { store, stop, progress };
+        self.prepared = match (&self.reference, &self.held_out) {
+            (ReferenceSource::Images(images), _) => metric.prepare(&Reference::Images(&**images), &mut work)?,
+            (ReferenceSource::Statistics(statistics), _) => {
+                metric.prepare(&Reference::Statistics(statistics), &mut work)?
+            }
+            (ReferenceSource::Targets, Some(HeldOut { images, task, count })) => {
+                let targets = HeldOutTargets { images: &**images, task: task.task(), count: *count };
+                metric.prepare(&Reference::Images(&targets), &mut work)?
+            }
+            _ => metric.prepare(&Reference::None, &mut work)?,
+        };
+        Ok(self.prepared)
+    }
+
+    /// A measurement of no images yet.
+    pub fn accumulator(&self) -> Result<Box<dyn Accumulator + '_>> {
+        match &self.metric {
+            Some(metric) if self.prepared => Ok(metric.accumulator()),
+            _ => Err(Error::Run(format!("the metric {} was not prepared", self.spec.name))),
+        }
+    }
+}
+
+/// The weights of the metric's network: those that were given, or the cached ones.
+fn weights_of(spec: RegisteredMetric, given: Option<&Path>, measuring: bool) -> Result<Option<PathBuf>> {
+    let (Some(network), None) = (spec.network, given) else {
+        return Ok(given.filter(|_| spec.network.is_some()).map(Path::to_path_buf));
+    };
+    let found = match network {
+        FeatureNetwork::Inception => registry::Entry::named("inception")?.cached(),
+        FeatureNetwork::Lpips => Err(Error::request("the metric lpips needs its weights: give --weights FILE")),
+    };
+    match found {
+        Ok(path) => Ok(Some(path)),
+        Err(_) if !measuring => Ok(None),
+        Err(missing) => Err(missing),
+    }
+}
+
+/// The number of held-out images that a measurement takes, of which there are `len`.
+fn first_images(len: usize, count: u64) -> Result<usize> {
+    match usize::try_from(count) {
+        Ok(count) if count <= len => Ok(count),
+        _ => Err(Error::request(format!("sample.count is {count}, but there are {len} held-out images"))),
+    }
+}
+
+/// The held-out images of a plan whose models have a condition.
+pub(super) fn held_out_images(plan: &Plan, device: &Device) -> Result<Option<Box<dyn Dataset>>> {
+    if plan.study.evaluate.held_out.is_empty() {
+        return Ok(None);
+    }
+    images_of(plan, &plan.held_out, device).map(Some)
+}
+
+/// The images that a configuration of the plan names.
+fn images_of(plan: &Plan, config: &RunConfig, device: &Device) -> Result<Box<dyn Dataset>> {
+    // A checkpoint carries its autoencoder along; the path in its configuration may be of another machine.
+    let carried = plan.models.iter().filter(|m| m.config.latent == config.latent).find_map(|m| m.checkpoint.as_ref());
+    let latent = match (&config.latent, carried) {
+        (None, _) => None,
+        (Some(_), Some(path)) => Latent::of(&Checkpoint::open(&checkpoint::newest(path)?)?, device)?,
+        (Some(latent), None) => Some(Latent::open(latent, device)?),
+    };
+    train::images(config, latent.as_ref())
+}
+
+/// What the metric of a plan compares with, and that in words.
+fn reference(plan: &Plan, held_out: Option<&HeldOut>, device: &Device) -> Result<(ReferenceSource, String)> {
+    let (evaluate, spec) = (&plan.study.evaluate, plan.study.evaluate.metric);
+    let statistics_will_do = match spec.compared {
+        Compared::ImageSet { statistics } => statistics,
+        Compared::Nothing => return Ok((ReferenceSource::None, "none".into())),
+        Compared::Target | Compared::Map | Compared::Segmentations => {
+            let text = held_out.map_or("none".into(), |held_out| held_out.images.describe());
+            return Ok((ReferenceSource::None, text));
+        }
+    };
+    let described = |images: Box<dyn Dataset>| {
+        let text = images.describe();
+        (ReferenceSource::Images(images), text)
+    };
+    match (evaluate.reference.as_str(), held_out) {
+        ("auto", Some(held_out)) => {
+            Ok((ReferenceSource::Targets, format!("targets of {}", held_out.images.describe())))
+        }
+        ("auto" | "train", _) => Ok(described(images_of(plan, &plan.base, device)?)),
+        (place, _) => {
+            let rooted = plan.data_root.as_ref().map(|root| root.join(place).display().to_string());
+            match features::open(&rooted.unwrap_or_else(|| place.to_string()))? {
+                Input::Images(images) => Ok(described(images)),
+                Input::Statistics(statistics) if statistics_will_do => {
+                    Ok((ReferenceSource::Statistics(statistics), format!("statistics {place}")))
+                }
+                Input::Statistics(_) => {
+                    Err(Error::request(format!("{place} holds statistics, but this metric needs the images")))
+                }
+            }
+        }
+    }
+}
