@@ -52,6 +52,19 @@ fn verbs_below(verb: &[String]) -> Vec<Vec<String>> {
 
 #[test]
 fn every_verb_has_help() {
+    // Every registered metric has a verb, unless it says why not.
+    let offered = RegisteredMetric::all().filter(|metric| match metric.verb {
+        Verb::None { reason } => reason.is_empty(),
+        Verb::Common { .. } | Verb::Own => true,
+    });
+    let metrics: Vec<RegisteredMetric> = offered.collect();
+    assert!(metrics.len() > 11);
+    for metric in &metrics {
+        let (out, _) = run(&["eval", metric.name, "--help"], 0);
+        // Long lines are wrapped.
+        let text = out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.starts_with(metric.about) && text.contains("Example"), "{}: {out}", metric.name);
+    }
     let verbs = verbs_below(&[]);
     // The list is read from the help itself, so make sure that it was read.
     for verb in ["train", "eval fid", "bench kernels", "completions"] {

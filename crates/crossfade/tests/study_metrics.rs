@@ -171,6 +171,10 @@ fn saliency_is_swept_and_another_value_needs_no_measurement() {
     // Edge measures are for maps too.
     let (_, edges) = sweep(dir, "edges", &["evaluate.metric=edges", "evaluate.value=OIS"], None);
     assert!(means(&edges).iter().all(|v| (0.0..=1.0).contains(v)));
+    // Maps as a set: the reference is the masks and not the images that the network is given.
+    let (_, set) = sweep(dir, "set", &["evaluate.metric=pixel-frechet"], None);
+    let hash = |which: &str| set.facts.iter().find(|(key, _)| key == which).map(|(_, hash)| hash.clone()).unwrap();
+    assert_ne!(hash("reference sha256"), hash("held-out sha256"));
 }
 
 #[test]

@@ -49,6 +49,12 @@ struct HeldOut {
     count: usize,
 }
 
+impl HeldOut {
+    fn targets(&self) -> HeldOutTargets<'_> {
+        HeldOutTargets { images: &*self.images, task: self.task.task(), count: self.count }
+    }
+}
+
 impl Evaluator {
     /// Opens what the metric of a plan needs; `weights` are those of its network, by default the cached ones.
     ///
@@ -79,12 +85,19 @@ impl Evaluator {
             Ok(())
         };
         if let Some(HeldOut { images, count, .. }) = &held_out {
-            // Where there is no other set, the held-out images are what outputs are compared with.
-            let own = matches!(reference, ReferenceSource::None | ReferenceSource::Targets);
-            images_fact(if own { "reference" } else { "held-out" }, &**images, *count)?;
+            // Where there is no set to compare with, the held-out images are what outputs are compared with.
+            let alone = matches!(reference, ReferenceSource::None);
+            images_fact(if alone { "reference" } else { "held-out" }, &**images, *count)?;
         }
         match &reference {
-            ReferenceSource::None | ReferenceSource::Targets => (),
+            ReferenceSource::None => (),
+            ReferenceSource::Targets => {
+                // The targets and not the images they are made of: another task makes other targets of the same images, and
+                // statistics that are kept under these facts must not be taken for theirs.
+                if let Some(held_out) = &held_out {
+                    images_fact("reference", &held_out.targets(), held_out.count)?;
+                }
+            }
             ReferenceSource::Images(images) => images_fact("reference", &**images, images.len())?,
             ReferenceSource::Statistics(statistics) => {
                 let (mean, covariance) = (&statistics.gaussian.mean, &statistics.gaussian.covariance);
@@ -143,9 +156,8 @@ impl Evaluator {
             (ReferenceSource::Statistics(statistics), _) => {
                 metric.prepare(&Reference::Statistics(statistics), &mut work)?
             }
-            (ReferenceSource::Targets, Some(HeldOut { images, task, count })) => {
-                let targets = HeldOutTargets { images: &**images, task: task.task(), count: *count };
-                metric.prepare(&Reference::Images(&targets), &mut work)?
+            (ReferenceSource::Targets, Some(held_out)) => {
+                metric.prepare(&Reference::Images(&held_out.targets()), &mut work)?
             }
             _ => metric.prepare(&Reference::None, &mut work)?,
         };
