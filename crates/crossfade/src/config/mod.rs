@@ -18,7 +18,7 @@ pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use crossfade_math::path::Baseline;
 pub use difference::{Difference, differences};
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
-pub use sizes::Sizes;
+pub use sizes::{BATCH, Sizes};
 pub(crate) use study::slug;
 pub use study::{Axes, Evaluate, Metric, Study, StudyModel};
 

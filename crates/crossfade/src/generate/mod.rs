@@ -20,8 +20,7 @@ use crate::nn::Denoiser;
 use crate::rng::{Purpose, Stream};
 use crate::sample::{Hooks, Sampled, State};
 
-/// Images at a time unless a user says otherwise.
-pub const BATCH: usize = 64;
+pub use crate::config::BATCH;
 
 /// What is said of a network that makes no pictures.
 pub(crate) const DIVERGED: &str = "the network makes values that are not numbers; has its training diverged?";
