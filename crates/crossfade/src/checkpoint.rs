@@ -6,7 +6,6 @@
 use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
 use crate::engine::Device;
 use crate::error::{Error, Result};
-use crate::latent::{FIRST_STAGE, SCALE_FACTOR};
 use crate::nn::weights::apply;
 use crate::nn::{AutoencoderConfig, Denoiser};
 use crate::tensorfile::{HostTensor, TensorFile, TensorMap};
@@ -65,6 +64,10 @@ const VERSION: &str = "crossfade";
 const CONFIG: &str = "config";
 const STEP: &str = "step";
 const FIRST_STAGE_CONFIG: &str = "first_stage";
+/// The prefix that the weights of a latent run's autoencoder have; the reference's.
+pub(crate) const FIRST_STAGE: &str = "first_stage_model.";
+/// The tensor that holds the factor between latents and what the network learns; the reference's name.
+pub(crate) const SCALE_FACTOR: &str = "scale_factor";
 
 impl Opened {
     /// Opens a checkpoint and checks all that can be checked without reading its tensors.

@@ -164,7 +164,7 @@ fn latents_from_disk_are_those_made_on_the_fly() {
         for half in &halves {
             assert_eq!(*half, live.next_batch().unwrap());
         }
-        assert_eq!(halves.map(|h| h.pixels).concat(), both.pixels);
+        assert_eq!(halves.map(|h| h.x0).concat(), both.x0);
         assert_eq!(both.shape, [10, 3, 8, 8]);
     }
     let error = start(set(4), 5, Some(&cache)).map(|_| ()).unwrap_err().to_string();

@@ -16,7 +16,7 @@ mod validate;
 pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use difference::{Difference, differences};
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
-pub use sizes::Sizes;
+pub use sizes::{BATCH, Sizes};
 pub(crate) use study::slug;
 pub use study::{Axes, Evaluate, Study, StudyModel};
 

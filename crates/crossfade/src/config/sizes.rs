@@ -1,9 +1,11 @@
 //! How large a run is, before it starts.
 use super::RunConfig;
-use crate::generate::BATCH;
 use crate::nn::config::{BlockPlan, Resample};
 use crate::nn::{BackboneConfig, CondUNetConfig, Decoders, NetworkConfig, UNetConfig};
 use serde::Serialize;
+
+/// Images that are sampled at a time by default.
+pub const BATCH: usize = 64;
 
 /// Bytes of a number.
 const F32: u64 = 4;

@@ -11,5 +11,4 @@ pub use recipe::{Recipe, Reproduced, reproduce};
 pub(crate) use solve::estimate_at;
 pub use start::StartNoise;
 
-/// Images at a time unless a user says otherwise.
-pub const BATCH: usize = 64;
+pub use crate::config::BATCH;

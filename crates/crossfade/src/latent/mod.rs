@@ -13,7 +13,7 @@ pub(crate) use reconstruct::pairs;
 pub use reconstruct::{Originals, Reconstruction, reconstruct};
 pub use source::Batches;
 
-use crate::checkpoint::{Checkpoint, Weights};
+use crate::checkpoint::{Checkpoint, FIRST_STAGE, SCALE_FACTOR, Weights};
 use crate::config::{LatentConfig, RunConfig};
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
@@ -23,10 +23,6 @@ use crate::rng::{Purpose, Stream};
 use crate::tensorfile::{HostTensor, TensorMap};
 use rayon::prelude::*;
 
-/// Names of a first stage's weights in a checkpoint.
-pub(crate) const FIRST_STAGE: &str = "first_stage_model.";
-/// The name of the scale in a checkpoint.
-pub(crate) const SCALE_FACTOR: &str = "scale_factor";
 /// Pixels that go through the autoencoder at once; more take memory and gain nothing.
 const PORTION: usize = 1 << 18;
 
