@@ -2,11 +2,14 @@
 //!
 //! Scores of all keys against `TILE` queries lie in work space, never the whole matrix. Lanes are neighbouring queries
 //! (backward: neighbouring keys), so the softmax needs no sums across lanes and no image is transposed.
-use crate::lanes::{Kernel, Level, MAX_LANES, Simd};
-use crate::pool::Workspace;
-use crate::product::{Matrix, TILE, product};
+use crate::product::{Matrix, matmul};
+use crate::simd::{Isa, Kernel, MAX_LANES, Simd};
 use crate::team::Share;
+use crate::workspace::Workspace;
 use rayon::prelude::*;
+
+/// Queries (backward: keys) computed together: whole vectors of every instruction set.
+pub(crate) const TILE: usize = 32;
 
 /// Sizes of an attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +51,10 @@ impl AttentionShape {
 /// `qkv` `[n, heads, d, 3, positions]` with q, k, v along the fourth axis, `out` `[n, heads, d, positions]`,
 /// `log_sums` `[n, heads, positions]`.
 pub fn forward(qkv: &[f32], shape: AttentionShape, out: &mut [f32], log_sums: &mut [f32]) {
-    forward_at(Level::best(), qkv, shape, out, log_sums);
+    forward_at(Isa::detect(), qkv, shape, out, log_sums);
 }
 
-fn forward_at(level: Level, qkv: &[f32], shape: AttentionShape, out: &mut [f32], log_sums: &mut [f32]) {
+fn forward_at(isa: Isa, qkv: &[f32], shape: AttentionShape, out: &mut [f32], log_sums: &mut [f32]) {
     let (d, positions) = (shape.d, shape.positions);
     assert!(qkv.len() == 3 * shape.out_len() && out.len() == shape.out_len() && log_sums.len() == shape.rows());
     if out.is_empty() {
@@ -60,7 +63,7 @@ fn forward_at(level: Level, qkv: &[f32], shape: AttentionShape, out: &mut [f32],
     let heads = out.par_chunks_mut(d * positions).zip(qkv.par_chunks(3 * d * positions));
     heads.zip(log_sums.par_chunks_mut(positions)).share(|((out, qkv), log_sums)| {
         let room = &mut *Workspace::take((2 * d + positions) * TILE);
-        level.run(Forward { qkv, shape, out, log_sums, room });
+        isa.run(Forward { qkv, shape, out, log_sums, room });
     });
 }
 
@@ -84,10 +87,10 @@ impl Kernel for Forward<'_> {
         let (o, scores) = rest.split_at_mut(d * TILE);
         for first in (0..n).step_by(TILE) {
             pack(self.qkv, 3 * n, first, n, q);
-            product(s, [n, d], Matrix { data: k, row: 1, step: 3 * n }, q, TILE, scores, [TILE, TILE], false);
+            matmul(s, [n, d, TILE], Matrix::transposed(k, 3 * n), Matrix::new(q, TILE), scores, TILE, false);
             let mut inverse = [0.0; TILE];
             softmax(s, scores, self.shape.scale(), &mut self.log_sums[first..], &mut inverse);
-            product(s, [d, n], Matrix { data: v, row: 3 * n, step: 1 }, scores, TILE, o, [TILE, TILE], false);
+            matmul(s, [d, n, TILE], Matrix::new(v, 3 * n), Matrix::new(scores, TILE), o, TILE, false);
             for (row, out) in o.chunks_exact_mut(TILE).zip(self.out.chunks_exact_mut(n)) {
                 row.iter_mut().zip(&inverse).for_each(|(o, factor)| *o *= factor);
                 let out = &mut out[first..];
@@ -149,11 +152,11 @@ fn softmax<S: Simd>(s: S, scores: &mut [f32], scale: f32, log_sums: &mut [f32], 
 /// # Shapes
 /// As in [`forward`]; `dout` like `out`, `dqkv` like `qkv`.
 pub fn backward(qkv: &[f32], out: &[f32], dout: &[f32], log_sums: &[f32], shape: AttentionShape, dqkv: &mut [f32]) {
-    backward_at(Level::best(), qkv, out, dout, log_sums, shape, dqkv);
+    backward_at(Isa::detect(), qkv, out, dout, log_sums, shape, dqkv);
 }
 
 fn backward_at(
-    level: Level,
+    isa: Isa,
     qkv: &[f32],
     out: &[f32],
     dout: &[f32],
@@ -171,7 +174,7 @@ fn backward_at(
     let heads = heads.zip(dout.par_chunks(d * n)).zip(log_sums.par_chunks(n));
     heads.share(|((((dqkv, qkv), out), dout), log_sums)| {
         let room = &mut *Workspace::take(Backward::room(&shape));
-        level.run(Backward { qkv, out, dout, log_sums, shape, dqkv, room });
+        isa.run(Backward { qkv, out, dout, log_sums, shape, dqkv, room });
     });
 }
 
@@ -218,16 +221,16 @@ impl Kernel for Backward<'_> {
             pack(k, 3 * n, first, n, k_strip);
             pack(v, 3 * n, first, n, v_strip);
             // Rows are queries, lanes are keys.
-            product(s, [n, d], Matrix { data: q, row: 1, step: 3 * n }, k_strip, TILE, p, [TILE, TILE], false);
-            product(s, [n, d], Matrix { data: self.dout, row: 1, step: n }, v_strip, TILE, ds, [TILE, TILE], false);
+            matmul(s, [n, d, TILE], Matrix::transposed(q, 3 * n), Matrix::new(k_strip, TILE), p, TILE, false);
+            matmul(s, [n, d, TILE], Matrix::transposed(self.dout, n), Matrix::new(v_strip, TILE), ds, TILE, false);
             through_softmax(s, p, ds, self.log_sums, delta, self.shape.scale());
-            product(s, [d, n], Matrix { data: self.dout, row: n, step: 1 }, p, TILE, result, [TILE, TILE], false);
+            matmul(s, [d, n, TILE], Matrix::new(self.dout, n), Matrix::new(p, TILE), result, TILE, false);
             unpack(result, &mut self.dqkv[2 * n..], 3 * n, first, count);
-            product(s, [d, n], Matrix { data: q, row: 3 * n, step: 1 }, ds, TILE, result, [TILE, TILE], false);
+            matmul(s, [d, n, TILE], Matrix::new(q, 3 * n), Matrix::new(ds, TILE), result, TILE, false);
             unpack(result, &mut self.dqkv[n..], 3 * n, first, count);
             turn(ds, n, turned, padded);
-            let keys = Matrix { data: &k[first..], row: 3 * n, step: 1 };
-            product(s, [d, count], keys, turned, padded, dq, [padded, padded], true);
+            let keys = Matrix::new(&k[first..], 3 * n);
+            matmul(s, [d, count, padded], keys, Matrix::new(turned, padded), dq, padded, true);
         }
         for (row, dq) in self.dqkv.chunks_exact_mut(3 * n).zip(dq.chunks_exact(padded)) {
             row[..n].copy_from_slice(&dq[..n]);
@@ -277,11 +280,11 @@ mod tests {
     use super::*;
     use crate::testing::{assert_close, numbers, pools};
 
-    fn run(level: Level, qkv: &[f32], dout: &[f32], shape: AttentionShape) -> [Vec<f32>; 2] {
+    fn run(isa: Isa, qkv: &[f32], dout: &[f32], shape: AttentionShape) -> [Vec<f32>; 2] {
         let (mut out, mut log_sums) = (vec![9.0; shape.out_len()], vec![9.0; shape.rows()]);
-        forward_at(level, qkv, shape, &mut out, &mut log_sums);
+        forward_at(isa, qkv, shape, &mut out, &mut log_sums);
         let mut dqkv = vec![9.0; qkv.len()];
-        backward_at(level, qkv, &out, dout, &log_sums, shape, &mut dqkv);
+        backward_at(isa, qkv, &out, dout, &log_sums, shape, &mut dqkv);
         [out, dqkv]
     }
 
@@ -325,10 +328,10 @@ mod tests {
             let qkv: Vec<f32> = numbers(1, 3 * shape.out_len()).iter().map(|x| 2.0 * x).collect();
             let dout = numbers(2, shape.out_len());
             let [out, dqkv] = exact(&qkv, &dout, shape);
-            for level in Level::all() {
-                let [got, grad] = run(level, &qkv, &dout, shape);
-                assert_close(&got, &out, 2e-6, &format!("{level:?} {shape:?}"));
-                assert_close(&grad, &dqkv, 5e-6, &format!("gradient, {level:?} {shape:?}"));
+            for isa in Isa::available() {
+                let [got, grad] = run(isa, &qkv, &dout, shape);
+                assert_close(&got, &out, 2e-6, &format!("{isa:?} {shape:?}"));
+                assert_close(&grad, &dqkv, 5e-6, &format!("gradient, {isa:?} {shape:?}"));
             }
         }
     }
@@ -337,11 +340,11 @@ mod tests {
     fn neither_batch_nor_threads_change_a_bit() {
         let shape = AttentionShape { n: 3, heads: 2, d: 16, positions: 49 };
         let (qkv, dout) = (numbers(1, 3 * shape.out_len()), numbers(2, shape.out_len()));
-        let [one, two, three] = pools(|| run(Level::best(), &qkv, &dout, shape));
+        let [one, two, three] = pools(|| run(Isa::detect(), &qkv, &dout, shape));
         assert!(one == two && one == three);
         let per = shape.out_len() / 3;
         let alone = AttentionShape { n: 1, ..shape };
-        let [out, dqkv] = run(Level::best(), &qkv[3 * per..6 * per], &dout[per..2 * per], alone);
+        let [out, dqkv] = run(Isa::detect(), &qkv[3 * per..6 * per], &dout[per..2 * per], alone);
         assert!(out == one[0][per..2 * per] && dqkv == one[1][3 * per..6 * per]);
     }
 }

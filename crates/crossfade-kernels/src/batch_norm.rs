@@ -1,6 +1,6 @@
 //! Batch normalisation: every channel by its mean and variance over all samples and positions.
-use crate::lanes::{Kernel, Level, Simd, map, map2};
 use crate::norm::{sum, sums_of};
+use crate::simd::{Isa, Kernel, Simd, map, map2};
 use crate::team::Share;
 use rayon::prelude::*;
 
@@ -9,9 +9,9 @@ use rayon::prelude::*;
 /// # Shapes
 /// `x` `[n, c, positions]` to `[c]`.
 pub fn moments(x: &[f32], c: usize, positions: usize) -> Vec<[f32; 2]> {
-    let level = Level::best();
+    let isa = Isa::detect();
     let mut moments = vec![[0.0; 2]; c];
-    moments.par_iter_mut().enumerate().share(|(channel, to)| *to = level.run(Moments { x, c, positions, channel }));
+    moments.par_iter_mut().enumerate().share(|(channel, to)| *to = isa.run(Moments { x, c, positions, channel }));
     moments
 }
 
@@ -70,9 +70,9 @@ impl Kernel for Moments<'_> {
 /// `x`, `out` `[n, c, positions]`, `affine` `[c]` of scale and shift.
 pub fn apply(x: &[f32], affine: &[[f32; 2]], positions: usize, out: &mut [f32]) {
     assert!(x.len() == out.len() && x.len().is_multiple_of((affine.len() * positions).max(1)));
-    let level = Level::best();
+    let isa = Isa::detect();
     let planes = out.par_chunks_mut(positions).zip(x.par_chunks(positions)).enumerate();
-    planes.share(|(i, (out, x))| level.run(Apply { x, affine: affine[i % affine.len()], out }));
+    planes.share(|(i, (out, x))| isa.run(Apply { x, affine: affine[i % affine.len()], out }));
 }
 
 struct Apply<'a> {
@@ -111,19 +111,19 @@ pub fn backward(
 ) {
     let c = gamma.len();
     assert!(x.len() == dy.len() && x.len() == dx.len() && stats.len() == c && dgamma.len() == c && dbeta.len() == c);
-    let (level, count) = (Level::best(), (x.len() / c) as f64);
+    let (isa, count) = (Isa::detect(), (x.len() / c) as f64);
     // dx = a·dy + b·x + e: coefficients of every channel.
     let mut coefficients = vec![[0.0; 3]; c];
     let channels = coefficients.par_iter_mut().zip(dgamma).zip(dbeta).zip(stats).enumerate();
     channels.share(|(channel, (((to, dgamma), dbeta), &[mean, rstd]))| {
-        let [total, along] = level.run(Sums { x, dy, c, positions, channel, mean });
+        let [total, along] = isa.run(Sums { x, dy, c, positions, channel, mean });
         let (rstd, gamma) = (f64::from(rstd), f64::from(gamma[channel]));
         (*dbeta, *dgamma) = (total as f32, (along * rstd) as f32);
         let slope = -gamma * rstd.powi(3) * along / count;
         *to = [gamma * rstd, slope, -gamma * rstd * total / count - slope * f64::from(mean)].map(|v| v as f32);
     });
     let planes = dx.par_chunks_mut(positions).zip(x.par_chunks(positions)).zip(dy.par_chunks(positions));
-    planes.enumerate().share(|(i, ((dx, x), dy))| level.run(Backward { x, dy, factors: coefficients[i % c], dx }));
+    planes.enumerate().share(|(i, ((dx, x), dy))| isa.run(Backward { x, dy, factors: coefficients[i % c], dx }));
 }
 
 struct Sums<'a> {

@@ -1,7 +1,7 @@
 //! Normalisation over the channels of every position, with a gain: (x − mean)/√(variance + ε)·g.
-use crate::lanes::{Kernel, Level, Simd};
-use crate::pool::Workspace;
+use crate::simd::{Isa, Kernel, Simd};
 use crate::team::Share;
+use crate::workspace::Workspace;
 use rayon::prelude::*;
 
 /// Positions worked on together: all of their channels stay in the cache.
@@ -21,7 +21,7 @@ pub fn forward(x: &[f32], gain: &[f32], positions: usize, out: &mut [f32], stats
         return;
     }
     let samples = out.par_chunks_mut(size).zip(x.par_chunks(size)).zip(stats.par_chunks_mut(2 * positions));
-    samples.share(|((out, x), stats)| Level::best().run(Forward { x, gain, positions, out, stats }));
+    samples.share(|((out, x), stats)| Isa::detect().run(Forward { x, gain, positions, out, stats }));
 }
 
 struct Forward<'a> {
@@ -84,7 +84,7 @@ pub fn backward(
     let samples = dx.par_chunks_mut(size).zip(x.par_chunks(size)).zip(dy.par_chunks(size));
     let samples = samples.zip(stats.par_chunks(2 * positions)).zip(sums.par_chunks_mut(c));
     samples.share(|((((dx, x), dy), stats), sums)| {
-        Level::best().run(Backward { x, dy, gain, stats, positions, dx, sums });
+        Isa::detect().run(Backward { x, dy, gain, stats, positions, dx, sums });
     });
     for sums in sums.chunks_exact(c) {
         dgain.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);

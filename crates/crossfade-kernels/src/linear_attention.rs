@@ -2,10 +2,11 @@
 //! softmax over the positions.
 //!
 //! Lanes are neighbouring positions, a strip of `TILE` at a time; only d x d numbers a head connect the strips.
-use crate::lanes::{Kernel, Level, Simd, map, map2, update};
-use crate::pool::Workspace;
-use crate::product::{Matrix, TILE, product};
+use crate::attention::TILE;
+use crate::product::{Matrix, matmul};
+use crate::simd::{Isa, Kernel, Simd, map, map2, update};
 use crate::team::Share;
+use crate::workspace::Workspace;
 use rayon::prelude::*;
 
 /// Sizes of a linear attention.
@@ -28,8 +29,8 @@ impl LinearAttentionShape {
     }
 
     /// Numbers of what the backward pass wants to know.
-    pub fn kept_len(&self) -> usize {
-        self.n * self.heads * self.kept()
+    pub fn saved_len(&self) -> usize {
+        self.n * self.heads * self.saved()
     }
 
     fn head(&self) -> usize {
@@ -37,7 +38,7 @@ impl LinearAttentionShape {
     }
 
     /// A head's logarithms of k's sums and its context.
-    fn kept(&self) -> usize {
+    fn saved(&self) -> usize {
         self.d + self.d * self.padded()
     }
 
@@ -51,25 +52,25 @@ impl LinearAttentionShape {
     }
 }
 
-/// `out`, and in `kept` what the backward pass wants to know.
+/// `out`, and in `saved` what the backward pass wants to know.
 ///
 /// # Shapes
-/// `qkv` `[n, 3, heads, d, positions]` with q, k, v along the second axis, `out` `[n, heads, d, positions]`, `kept`
-/// `[kept_len]`.
-pub fn forward(qkv: &[f32], shape: LinearAttentionShape, out: &mut [f32], kept: &mut [f32]) {
-    forward_at(Level::best(), qkv, shape, out, kept);
+/// `qkv` `[n, 3, heads, d, positions]` with q, k, v along the second axis, `out` `[n, heads, d, positions]`, `saved`
+/// `[saved_len]`.
+pub fn forward(qkv: &[f32], shape: LinearAttentionShape, out: &mut [f32], saved: &mut [f32]) {
+    forward_at(Isa::detect(), qkv, shape, out, saved);
 }
 
-fn forward_at(level: Level, qkv: &[f32], shape: LinearAttentionShape, out: &mut [f32], kept: &mut [f32]) {
-    assert!(qkv.len() == 3 * out.len() && out.len() == shape.out_len() && kept.len() == shape.kept_len());
+fn forward_at(isa: Isa, qkv: &[f32], shape: LinearAttentionShape, out: &mut [f32], saved: &mut [f32]) {
+    assert!(qkv.len() == 3 * out.len() && out.len() == shape.out_len() && saved.len() == shape.saved_len());
     if out.is_empty() {
         return;
     }
-    let heads = out.par_chunks_mut(shape.head()).zip(kept.par_chunks_mut(shape.kept())).enumerate();
-    heads.share(|(i, (out, kept))| {
+    let heads = out.par_chunks_mut(shape.head()).zip(saved.par_chunks_mut(shape.saved())).enumerate();
+    heads.share(|(i, (out, saved))| {
         let [q, k, v] = parts(qkv, &shape, i);
         let room = &mut *Workspace::take(2 * shape.d * TILE + TILE * shape.padded());
-        level.run(Forward { q, k, v, shape, out, kept, room });
+        isa.run(Forward { q, k, v, shape, out, saved, room });
     });
 }
 
@@ -85,7 +86,7 @@ struct Forward<'a> {
     v: &'a [f32],
     shape: LinearAttentionShape,
     out: &'a mut [f32],
-    kept: &'a mut [f32],
+    saved: &'a mut [f32],
     room: &'a mut [f32],
 }
 
@@ -98,7 +99,7 @@ impl Kernel for Forward<'_> {
         let padded = self.shape.padded();
         let (strip, room) = self.room.split_at_mut(d * TILE);
         let (result, turned) = room.split_at_mut(d * TILE);
-        let (log_sums, context) = self.kept.split_at_mut(d);
+        let (log_sums, context) = self.saved.split_at_mut(d);
         for (row, top) in self.k.chunks_exact(n).zip(&mut *log_sums) {
             *top = row.iter().copied().fold(f32::MIN, f32::max);
         }
@@ -111,8 +112,8 @@ impl Kernel for Forward<'_> {
                 *sum += f64::from(row[..count].iter().sum::<f32>());
             }
             turn(strip, turned, padded);
-            let v = Matrix { data: &self.v[first..], row: n, step: 1 };
-            product(s, [d, count], v, turned, padded, context, [padded, padded], true);
+            let v = Matrix::new(&self.v[first..], n);
+            matmul(s, [d, count, padded], v, Matrix::new(turned, padded), context, padded, true);
         }
         for row in context.chunks_exact_mut(padded) {
             row.iter_mut().zip(&sums).for_each(|(c, sum)| *c = (f64::from(*c) / (sum * n as f64)) as f32);
@@ -121,8 +122,7 @@ impl Kernel for Forward<'_> {
         for first in (0..n).step_by(TILE) {
             pack(self.q, n, first, strip);
             softmax(s, strip, self.shape.scale());
-            let context = Matrix { data: context, row: padded, step: 1 };
-            product(s, [d, d], context, strip, TILE, result, [TILE, TILE], false);
+            matmul(s, [d, d, TILE], Matrix::new(context, padded), Matrix::new(strip, TILE), result, TILE, false);
             unpack(result, n, first, self.out);
         }
     }
@@ -195,17 +195,17 @@ fn turn(strip: &[f32], out: &mut [f32], padded: usize) {
     }
 }
 
-/// The gradient by `qkv`, from `dout` and what the forward pass kept.
+/// The gradient by `qkv`, from `dout` and what the forward pass saved.
 ///
 /// # Shapes
 /// As in [`forward`]; `dout` like `out`, `dqkv` like `qkv`.
-pub fn backward(qkv: &[f32], dout: &[f32], kept: &[f32], shape: LinearAttentionShape, dqkv: &mut [f32]) {
-    backward_at(Level::best(), qkv, dout, kept, shape, dqkv);
+pub fn backward(qkv: &[f32], dout: &[f32], saved: &[f32], shape: LinearAttentionShape, dqkv: &mut [f32]) {
+    backward_at(Isa::detect(), qkv, dout, saved, shape, dqkv);
 }
 
-fn backward_at(level: Level, qkv: &[f32], dout: &[f32], kept: &[f32], shape: LinearAttentionShape, dqkv: &mut [f32]) {
+fn backward_at(isa: Isa, qkv: &[f32], dout: &[f32], saved: &[f32], shape: LinearAttentionShape, dqkv: &mut [f32]) {
     assert!(qkv.len() == 3 * dout.len() && dout.len() == shape.out_len() && dqkv.len() == qkv.len());
-    assert_eq!(kept.len(), shape.kept_len());
+    assert_eq!(saved.len(), shape.saved_len());
     if dout.is_empty() {
         return;
     }
@@ -217,9 +217,9 @@ fn backward_at(level: Level, qkv: &[f32], dout: &[f32], kept: &[f32], shape: Lin
         heads.enumerate().share(|(i, ((dq, dk), dv))| {
             let i = sample * shape.heads + i;
             let [q, k, v] = parts(qkv, &shape, i);
-            let (dout, kept) = (&dout[i * head..][..head], &kept[i * shape.kept()..][..shape.kept()]);
+            let (dout, saved) = (&dout[i * head..][..head], &saved[i * shape.saved()..][..shape.saved()]);
             let room = &mut *Workspace::take(3 * shape.d * TILE + (TILE + shape.d) * shape.padded());
-            level.run(Backward { q, k, v, dout, kept, shape, dq, dk, dv, room });
+            isa.run(Backward { q, k, v, dout, saved, shape, dq, dk, dv, room });
         });
     });
 }
@@ -229,7 +229,7 @@ struct Backward<'a> {
     k: &'a [f32],
     v: &'a [f32],
     dout: &'a [f32],
-    kept: &'a [f32],
+    saved: &'a [f32],
     shape: LinearAttentionShape,
     dq: &'a mut [f32],
     dk: &'a mut [f32],
@@ -244,7 +244,7 @@ impl Kernel for Backward<'_> {
     fn run<S: Simd>(self, s: S) {
         let LinearAttentionShape { d, positions: n, .. } = self.shape;
         let (padded, scale) = (self.shape.padded(), self.shape.scale());
-        let (log_sums, context) = self.kept.split_at(d);
+        let (log_sums, context) = self.saved.split_at(d);
         let (a, room) = self.room.split_at_mut(d * TILE);
         let (b, room) = room.split_at_mut(d * TILE);
         let (result, room) = room.split_at_mut(d * TILE);
@@ -255,10 +255,10 @@ impl Kernel for Backward<'_> {
             pack(self.q, n, first, a);
             softmax(s, a, scale);
             turn(a, turned, padded);
-            let dout = Matrix { data: &self.dout[first..], row: n, step: 1 };
-            product(s, [d, count], dout, turned, padded, dcontext, [padded, padded], true);
+            let dout = Matrix::new(&self.dout[first..], n);
+            matmul(s, [d, count, padded], dout, Matrix::new(turned, padded), dcontext, padded, true);
             pack(self.dout, n, first, b);
-            product(s, [d, d], Matrix { data: context, row: 1, step: padded }, b, TILE, result, [TILE, TILE], false);
+            matmul(s, [d, d, TILE], Matrix::transposed(context, padded), Matrix::new(b, TILE), result, TILE, false);
             through_softmax(s, a, result, scale);
             unpack(result, n, first, self.dq);
         }
@@ -271,9 +271,9 @@ impl Kernel for Backward<'_> {
         for first in (0..n).step_by(TILE) {
             exponentials(s, self.k, n, first, log_sums, a);
             pack(self.v, n, first, b);
-            product(s, [d, d], Matrix { data: dcontext, row: padded, step: 1 }, a, TILE, result, [TILE, TILE], false);
+            matmul(s, [d, d, TILE], Matrix::new(dcontext, padded), Matrix::new(a, TILE), result, TILE, false);
             unpack(result, n, first, self.dv);
-            product(s, [d, d], Matrix { data: dcontext, row: 1, step: padded }, b, TILE, result, [TILE, TILE], false);
+            matmul(s, [d, d, TILE], Matrix::transposed(dcontext, padded), Matrix::new(b, TILE), result, TILE, false);
             for ((k, dk), mean) in a.chunks_exact(TILE).zip(result.chunks_exact_mut(TILE)).zip(&means) {
                 let mean = s.splat(*mean);
                 update(
@@ -322,11 +322,11 @@ mod tests {
     use super::*;
     use crate::testing::{assert_close, numbers, pools};
 
-    fn run(level: Level, qkv: &[f32], dout: &[f32], shape: LinearAttentionShape) -> [Vec<f32>; 2] {
-        let (mut out, mut kept) = (vec![9.0; shape.out_len()], vec![9.0; shape.kept_len()]);
-        forward_at(level, qkv, shape, &mut out, &mut kept);
+    fn run(isa: Isa, qkv: &[f32], dout: &[f32], shape: LinearAttentionShape) -> [Vec<f32>; 2] {
+        let (mut out, mut saved) = (vec![9.0; shape.out_len()], vec![9.0; shape.saved_len()]);
+        forward_at(isa, qkv, shape, &mut out, &mut saved);
         let mut dqkv = vec![9.0; qkv.len()];
-        backward_at(level, qkv, dout, &kept, shape, &mut dqkv);
+        backward_at(isa, qkv, dout, &saved, shape, &mut dqkv);
         [out, dqkv]
     }
 
@@ -383,12 +383,12 @@ mod tests {
             let size = |x: &[f64]| x.iter().fold(1e-9, |a: f64, b| a.max(b.abs()));
             // The values are small: compared at the size of the largest.
             let scaled = |x: &[f64], size: f64| x.iter().map(|x| x / size).collect::<Vec<_>>();
-            for level in Level::all() {
-                let [got, grad] = run(level, &qkv, &dout, shape);
+            for isa in Isa::available() {
+                let [got, grad] = run(isa, &qkv, &dout, shape);
                 for (got, exact, what) in [(got, &out, "result"), (grad, &dqkv, "gradient")] {
                     let size = size(exact);
                     let got: Vec<f32> = got.iter().map(|x| x / size as f32).collect();
-                    assert_close(&got, &scaled(exact, size), 1e-5, &format!("{what}, {level:?} {shape:?}"));
+                    assert_close(&got, &scaled(exact, size), 1e-5, &format!("{what}, {isa:?} {shape:?}"));
                 }
             }
         }
@@ -398,11 +398,11 @@ mod tests {
     fn neither_batch_nor_threads_change_a_bit() {
         let shape = LinearAttentionShape { n: 3, heads: 2, d: 16, positions: 49 };
         let (qkv, dout) = (numbers(1, 3 * shape.out_len()), numbers(2, shape.out_len()));
-        let [one, two, three] = pools(|| run(Level::best(), &qkv, &dout, shape));
+        let [one, two, three] = pools(|| run(Isa::detect(), &qkv, &dout, shape));
         assert!(one == two && one == three);
         let per = shape.out_len() / 3;
         let alone = LinearAttentionShape { n: 1, ..shape };
-        let [out, dqkv] = run(Level::best(), &qkv[3 * per..6 * per], &dout[per..2 * per], alone);
+        let [out, dqkv] = run(Isa::detect(), &qkv[3 * per..6 * per], &dout[per..2 * per], alone);
         assert!(out == one[0][per..2 * per] && dqkv == one[1][3 * per..6 * per]);
     }
 }

@@ -1,8 +1,8 @@
 //! Group normalisation, alone or followed by the modulation of an embedding and by SiLU, in one pass over memory each way.
 use crate::CHUNK;
-use crate::lanes::{Kernel, Level, Simd, map, map2, update};
-use crate::pool::Workspace;
+use crate::simd::{Isa, Kernel, Simd, map, map2, update};
 use crate::team::Share;
+use crate::workspace::Workspace;
 use rayon::prelude::*;
 
 /// Sizes of a normalised tensor `[n, c, hw]` whose channels form `groups` groups.
@@ -78,11 +78,11 @@ impl NormTail<'_> {
 /// # Shapes
 /// `x`, `out` `[n, c, hw]`; `stats` `[n·groups]`.
 pub fn forward(x: &[f32], tail: NormTail, epsilon: f32, shape: NormShape, out: &mut [f32], stats: &mut [[f32; 2]]) {
-    forward_at(Level::best(), x, tail, epsilon, shape, out, stats);
+    forward_at(Isa::detect(), x, tail, epsilon, shape, out, stats);
 }
 
 fn forward_at(
-    level: Level,
+    isa: Isa,
     x: &[f32],
     tail: NormTail,
     epsilon: f32,
@@ -98,7 +98,7 @@ fn forward_at(
     let (share, size) = (shape.share(), shape.share() * shape.group());
     let parts = out.par_chunks_mut(size).zip(x.par_chunks(size)).zip(stats.par_chunks_mut(share));
     parts.enumerate().share(|(i, ((out, x), stats))| {
-        level.run(Forward { x, tail, epsilon, shape, out, stats, first: i * share });
+        isa.run(Forward { x, tail, epsilon, shape, out, stats, first: i * share });
     });
 }
 
@@ -219,11 +219,11 @@ pub struct NormGrads<'a> {
 /// # Shapes
 /// `x`, `dy` `[n, c, hw]`; `stats` `[n·groups]`.
 pub fn backward(x: &[f32], dy: &[f32], tail: NormTail, stats: &[[f32; 2]], shape: NormShape, grads: NormGrads) {
-    backward_at(Level::best(), x, dy, tail, stats, shape, grads);
+    backward_at(Isa::detect(), x, dy, tail, stats, shape, grads);
 }
 
 fn backward_at(
-    level: Level,
+    isa: Isa,
     x: &[f32],
     dy: &[f32],
     tail: NormTail,
@@ -248,7 +248,7 @@ fn backward_at(
     let parts = grads.x.par_chunks_mut(size).zip(x.par_chunks(size)).zip(dy.par_chunks(size));
     let parts = parts.zip(stats.par_chunks(share)).zip(sums.par_chunks_mut(2 * channels));
     parts.enumerate().share(|(i, ((((dx, x), dy), stats), sums))| {
-        level.run(Backward { x, dy, tail, stats, shape, dx, sums, first: i * share });
+        isa.run(Backward { x, dy, tail, stats, shape, dx, sums, first: i * share });
     });
     let mut modulation = grads.scale_shift;
     for (i, pair) in sums.chunks_exact(2).enumerate() {
@@ -332,7 +332,7 @@ fn through_silu<S: Simd>(s: S, x: &[f32], dy: &[f32], dz: &mut [f32], mean: f32,
         #[inline(always)]
         |x, dy| {
             let z = s.fma(s.sub(x, mean), a, b);
-            s.mul(dy, s.silu_slope(z))
+            s.mul(dy, s.silu_derivative(z))
         },
     );
 }
@@ -396,15 +396,15 @@ mod tests {
         }
 
         /// out, stats, dx, dgamma, dbeta, dmodulation.
-        fn run(&self, level: Level) -> [Vec<f32>; 6] {
+        fn run(&self, isa: Isa) -> [Vec<f32>; 6] {
             let NormShape { n, c, groups, .. } = self.shape;
             let (mut out, mut stats) = (vec![9.0; self.x.len()], vec![[9.0; 2]; n * groups]);
-            forward_at(level, &self.x, self.tail(), EPSILON, self.shape, &mut out, &mut stats);
+            forward_at(isa, &self.x, self.tail(), EPSILON, self.shape, &mut out, &mut stats);
             let (mut dx, mut gamma, mut beta) = (vec![9.0; self.x.len()], vec![9.0; c], vec![9.0; c]);
             let mut modulation = self.modulation.clone();
             let grads =
                 NormGrads { x: &mut dx, gamma: &mut gamma, beta: &mut beta, scale_shift: modulation.as_deref_mut() };
-            backward_at(level, &self.x, &self.dy, self.tail(), &stats, self.shape, grads);
+            backward_at(isa, &self.x, &self.dy, self.tail(), &stats, self.shape, grads);
             [out, stats.as_flattened().to_vec(), dx, gamma, beta, modulation.unwrap_or_default()]
         }
 
@@ -465,11 +465,11 @@ mod tests {
             for (modulated, silu) in [(false, false), (true, false), (false, true), (true, true)] {
                 let case = Case::new(shape, modulated, silu);
                 let exact = case.exact();
-                for level in Level::all() {
-                    for (i, (got, exact)) in case.run(level).iter().zip(&exact).enumerate() {
+                for isa in Isa::available() {
+                    for (i, (got, exact)) in case.run(isa).iter().zip(&exact).enumerate() {
                         // One element alone has no spread: its gradient is a difference of equal numbers.
                         let limit = if shape.len() == 1 { 1e-3 } else { 4e-6 };
-                        assert_close(got, exact, limit, &format!("{level:?} {shape:?} {modulated} {silu}, result {i}"));
+                        assert_close(got, exact, limit, &format!("{isa:?} {shape:?} {modulated} {silu}, result {i}"));
                     }
                 }
             }
@@ -480,19 +480,19 @@ mod tests {
     fn a_sample_is_alone_in_its_batch() {
         let shape = NormShape { n: 7, c: 12, hw: 81, groups: 3 };
         let (case, per) = (Case::new(shape, true, true), 12 * 81);
-        let [out, _, dx, ..] = case.run(Level::best());
+        let [out, _, dx, ..] = case.run(Isa::detect());
         let mut alone = Case::new(NormShape { n: 1, ..shape }, true, true);
         alone.x = case.x[4 * per..5 * per].to_vec();
         alone.dy = case.dy[4 * per..5 * per].to_vec();
         alone.modulation = case.modulation.as_ref().map(|m| m[4 * 24..5 * 24].to_vec());
-        let [one, _, one_dx, ..] = alone.run(Level::best());
+        let [one, _, one_dx, ..] = alone.run(Isa::detect());
         assert!(one == out[4 * per..5 * per] && one_dx == dx[4 * per..5 * per]);
     }
 
     #[test]
     fn threads_do_not_change_a_bit() {
         let case = Case::new(NormShape { n: 9, c: 64, hw: 100, groups: 16 }, true, true);
-        let [one, two, three] = pools(|| case.run(Level::best()));
+        let [one, two, three] = pools(|| case.run(Isa::detect()));
         assert!(one == two && one == three);
     }
 }

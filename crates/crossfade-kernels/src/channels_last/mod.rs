@@ -6,13 +6,13 @@
 //! so that each thread can take pictures of its own.
 mod direct;
 mod pool;
-mod product;
 mod winograd;
 
 pub use pool::{average_pool, max_pool, mean};
 
-use crate::lanes::Level;
-use crate::pool::Workspace;
+use crate::product::PackedMatrix;
+use crate::simd::Isa;
+use crate::workspace::Workspace;
 
 /// Output channels of a convolution come in groups of this many.
 pub const GROUP: usize = 16;
@@ -37,7 +37,7 @@ impl Map {
     pub fn new(images: usize, [h, w, c]: [usize; 3], border: [usize; 2]) -> Self {
         let mut data = Workspace::take(images * (h + 2 * border[0]) * (w + 2 * border[1]) * c);
         data.fill(0.0);
-        Self { images, room: images, h, w, c, border, data: data.keep() }
+        Self { images, room: images, h, w, c, border, data: data.detach() }
     }
 
     /// How many pictures there is room for.
@@ -131,7 +131,7 @@ impl Window {
 
 /// relu(x ∗ weight + bias), its weights ready to compute with.
 pub struct Conv {
-    level: Level,
+    isa: Isa,
     window: Window,
     ci: usize,
     co: usize,
@@ -140,7 +140,7 @@ pub struct Conv {
 }
 
 enum Method {
-    Direct(Workspace),
+    Direct(PackedMatrix),
     /// F(4x4, 3x3)
     Winograd3(Workspace),
     /// F(2x2, 5x5)
@@ -153,10 +153,10 @@ impl Conv {
     /// # Shapes
     /// `weight` [co, ci, kernel], `bias` \[co\]; co a multiple of [`GROUP`].
     pub fn new(weight: &[f32], bias: &[f32], ci: usize, window: Window, side: usize) -> Self {
-        Self::with(Level::best(), weight, bias, ci, window, side)
+        Self::with(Isa::detect(), weight, bias, ci, window, side)
     }
 
-    fn with(level: Level, weight: &[f32], bias: &[f32], ci: usize, window: Window, side: usize) -> Self {
+    fn with(isa: Isa, weight: &[f32], bias: &[f32], ci: usize, window: Window, side: usize) -> Self {
         let co = bias.len();
         assert!(co > 0 && co.is_multiple_of(GROUP), "{co} output channels are no multiple of {GROUP}");
         assert_eq!(weight.len(), co * ci * window.taps(), "weights of {window:?} from {ci} to {co} channels");
@@ -164,11 +164,11 @@ impl Conv {
         // Small pictures have too few tiles for the larger transformed weights to pay.
         let tiled = window.stride == 1 && ci.is_multiple_of(GROUP) && side >= 16;
         let method = match window.kernel {
-            [3, 3] if tiled => Method::Winograd3(winograd::filters::<3>(level, weight, ci, co)),
-            [5, 5] if tiled => Method::Winograd5(winograd::filters::<5>(level, weight, ci, co)),
-            _ => Method::Direct(direct::filters(level, weight, ci, co, window.taps())),
+            [3, 3] if tiled => Method::Winograd3(winograd::filters::<3>(isa, weight, ci, co)),
+            [5, 5] if tiled => Method::Winograd5(winograd::filters::<5>(isa, weight, ci, co)),
+            _ => Method::Direct(direct::filters(isa, weight, ci, co, window.taps())),
         };
-        Self { level, window, ci, co, bias: bias.to_vec(), method }
+        Self { isa, window, ci, co, bias: bias.to_vec(), method }
     }
 
     /// Rows, columns and channels of the result for pictures like those of `x`.
@@ -184,9 +184,9 @@ impl Conv {
         assert_eq!(x.c, self.ci, "channels of the input");
         assert!((0..2).all(|i| x.border[i] >= self.window.padding[i]), "the border must hold the padding");
         match &self.method {
-            Method::Direct(filters) => self.level.run(direct::Direct { conv: self, filters, x, out }),
-            Method::Winograd3(filters) => self.level.run(winograd::Winograd::<4> { conv: self, filters, x, out }),
-            Method::Winograd5(filters) => self.level.run(winograd::Winograd::<2> { conv: self, filters, x, out }),
+            Method::Direct(filters) => self.isa.run(direct::Direct { conv: self, filters, x, out }),
+            Method::Winograd3(filters) => self.isa.run(winograd::Winograd::<4> { conv: self, filters, x, out }),
+            Method::Winograd5(filters) => self.isa.run(winograd::Winograd::<2> { conv: self, filters, x, out }),
         }
     }
 }
@@ -256,19 +256,19 @@ mod tests {
             let weight = numbers(5, co * ci * window.taps());
             let bias = numbers(6, co);
             let [oh, ow] = window.output(h, w);
-            for level in Level::all() {
-                let conv = Conv::with(level, &weight, &bias, ci, window, h);
+            for isa in Isa::available() {
+                let conv = Conv::with(isa, &weight, &bias, ci, window, h);
                 let mut out = Map::new(3, [oh, ow, co + 32], [0, 2]);
                 conv.forward(&x, out.from(1, 16));
                 for image in 0..2 {
                     let y = exact(&x, image, &weight, &bias, window);
-                    let name = format!("{level:?} {window:?}");
+                    let name = format!("{isa:?} {window:?}");
                     assert_close(&pixels(&out, image + 1, 16..16 + co), &y, 2e-5, &name);
                     assert!(pixels(&out, image + 1, 0..16).iter().all(|&v| v == 0.0), "{name} wrote beside its place");
                 }
                 let sum: f32 = out.data.iter().map(|v| v.abs()).sum();
                 let inside: f32 = (1..3).flat_map(|i| pixels(&out, i, 16..16 + co)).map(|v| v.abs()).sum();
-                assert!((sum - inside).abs() <= 1e-4 * sum, "{level:?} {window:?} wrote into the border");
+                assert!((sum - inside).abs() <= 1e-4 * sum, "{isa:?} {window:?} wrote into the border");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Pooling.
 use super::{Map, Slot, Window};
-use crate::lanes::{Kernel, Level, Simd};
+use crate::simd::{Isa, Kernel, Simd};
 
 /// The largest value of each window; what lies outside the picture does not count.
 ///
@@ -36,7 +36,7 @@ fn pool<const AVERAGE: bool>(x: &Map, window: Window, out: Slot) {
     let [oh, ow] = window.output(x.h, x.w);
     out.check(x.images, [oh, ow, x.c]);
     assert!(x.c.is_multiple_of(super::GROUP) && (0..2).all(|i| window.padding[i] < window.kernel[i]));
-    Level::best().run(Pool::<AVERAGE> { x, window, out });
+    Isa::detect().run(Pool::<AVERAGE> { x, window, out });
 }
 
 struct Pool<'a, const AVERAGE: bool> {

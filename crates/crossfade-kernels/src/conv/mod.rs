@@ -3,10 +3,10 @@
 //! The algorithm follows from channels, picture, kernel and stride alone, and the order of every sum is fixed, so a
 //! picture's result has the same bits in any batch and on any number of threads.
 mod direct;
-mod layout;
-mod spread;
+mod shift_add;
 mod winograd;
 
+use crate::product::PackedMatrix;
 use crate::simd::Isa;
 use crate::team::Share;
 use rayon::prelude::*;
@@ -141,12 +141,12 @@ impl Method {
                 let weights = Kernels::forward(weight, shape);
                 winograd::convolve(self.isa, x, weights, bias, shape, out);
             }
-            Algorithm::Direct if spread::pays(self.isa, shape) => {
-                let packed = spread::filters(self.isa, weight, shape);
-                spread::convolve(self.isa, x, &packed, bias, shape, out);
+            Algorithm::Direct if shift_add::pays(self.isa, shape) => {
+                let packed = shift_add::filters(self.isa, weight, shape);
+                shift_add::convolve(self.isa, x, &packed, bias, shape, out);
             }
             Algorithm::Direct => {
-                let packed = direct::Filters::forward(self.isa, weight, shape);
+                let packed = direct::filters(self.isa, weight, shape);
                 direct::convolve(self.isa, x, &packed, bias, shape, out);
             }
         }
@@ -163,12 +163,12 @@ impl Method {
                 let weights = Kernels::backward(weight, shape);
                 winograd::convolve(self.isa, dy, weights, None, &shape.transposed(), dx);
             }
-            Algorithm::Direct if spread::pays(self.isa, &shape.transposed()) => {
-                let packed = spread::rotated_filters(self.isa, weight, shape);
-                spread::convolve(self.isa, dy, &packed, None, &shape.transposed(), dx);
+            Algorithm::Direct if shift_add::pays(self.isa, &shape.transposed()) => {
+                let packed = shift_add::rotated_filters(self.isa, weight, shape);
+                shift_add::convolve(self.isa, dy, &packed, None, &shape.transposed(), dx);
             }
             Algorithm::Direct if shape.stride == 1 => {
-                let packed = direct::Filters::rotated(self.isa, weight, shape);
+                let packed = direct::rotated_filters(self.isa, weight, shape);
                 direct::convolve(self.isa, dy, &packed, None, &shape.transposed(), dx);
             }
             Algorithm::Direct => direct::backward_input(self.isa, dy, weight, shape, dx),
@@ -225,8 +225,8 @@ pub struct Prepared {
 
 enum Filters {
     Winograd(winograd::Packed),
-    Direct(direct::Filters),
-    Spread(direct::Filters),
+    Direct(PackedMatrix),
+    ShiftAdd(PackedMatrix),
 }
 
 impl Prepared {
@@ -240,10 +240,10 @@ impl Prepared {
         let Method { isa, algorithm } = Method::choose(shape);
         let filters = match algorithm {
             Algorithm::Winograd => Filters::Winograd(Kernels::forward(weight, shape).pack(isa)),
-            Algorithm::Direct if spread::pays(isa, shape) => {
-                Filters::Spread(spread::filters(isa, weight, shape).keep())
+            Algorithm::Direct if shift_add::pays(isa, shape) => {
+                Filters::ShiftAdd(shift_add::filters(isa, weight, shape).detach())
             }
-            Algorithm::Direct => Filters::Direct(direct::Filters::forward(isa, weight, shape).keep()),
+            Algorithm::Direct => Filters::Direct(direct::filters(isa, weight, shape).detach()),
         };
         Self { shape: *shape, isa, filters }
     }
@@ -260,7 +260,7 @@ impl Prepared {
                 winograd::convolve(self.isa, x, packed.kernels(&shape), bias, &shape, out);
             }
             Filters::Direct(packed) => direct::convolve(self.isa, x, packed, bias, &shape, out),
-            Filters::Spread(packed) => spread::convolve(self.isa, x, packed, bias, &shape, out),
+            Filters::ShiftAdd(packed) => shift_add::convolve(self.isa, x, packed, bias, &shape, out),
         }
     }
 

@@ -1,75 +1,126 @@
-//! Four floats in plain Rust, which compilers turn into the vectors that every processor has.
-use super::Simd;
+//! Eight floats in plain Rust, which the compiler turns into the vectors that every processor of its target has.
+use super::{Isa, Set, Simd};
 
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
 
+type V = [f32; 8];
+
 #[inline(always)]
-fn map(a: [f32; 4], b: [f32; 4], f: impl Fn(f32, f32) -> f32) -> [f32; 4] {
-    [f(a[0], b[0]), f(a[1], b[1]), f(a[2], b[2]), f(a[3], b[3])]
+fn zip(a: V, b: V, f: impl Fn(f32, f32) -> f32) -> V {
+    std::array::from_fn(
+        #[inline(always)]
+        |i| f(a[i], b[i]),
+    )
 }
 
 impl Simd for Portable {
-    type V = [f32; 4];
-    const LANES: usize = 4;
+    type V = V;
+    const LANES: usize = 8;
+    // A vector is two registers of SSE or NEON: 12 accumulators, 2 for B and one element of A, in 16 registers.
     const ROWS: usize = 6;
-    const PANEL: usize = 2;
+    const PANEL: usize = 1;
 
     #[inline(always)]
-    unsafe fn zero() -> [f32; 4] {
-        [0.0; 4]
+    fn isa(self) -> Isa {
+        Isa(Set::Portable)
     }
 
     #[inline(always)]
-    unsafe fn splat(x: f32) -> [f32; 4] {
-        [x; 4]
+    fn splat(self, x: f32) -> V {
+        [x; 8]
     }
 
     #[inline(always)]
-    unsafe fn load(p: *const f32) -> [f32; 4] {
-        // SAFETY: valid for LANES floats by the trait's contract.
-        unsafe { p.cast::<[f32; 4]>().read_unaligned() }
+    unsafe fn load_at(self, from: *const f32) -> V {
+        // SAFETY: 8 floats are readable by the trait's contract; no alignment is assumed.
+        unsafe { from.cast::<V>().read_unaligned() }
     }
 
     #[inline(always)]
-    unsafe fn store(p: *mut f32, v: [f32; 4]) {
-        // SAFETY: valid for LANES floats by the trait's contract.
-        unsafe { p.cast::<[f32; 4]>().write_unaligned(v) }
+    unsafe fn store_at(self, v: V, to: *mut f32) {
+        // SAFETY: 8 floats are writable by the trait's contract; no alignment is assumed.
+        unsafe { to.cast::<V>().write_unaligned(v) }
     }
 
     #[inline(always)]
-    unsafe fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
-        map(a, b, |a, b| a + b)
+    fn load_part(self, x: &[f32]) -> V {
+        let mut v = [0.0; 8];
+        v[..x.len()].copy_from_slice(x);
+        v
     }
 
     #[inline(always)]
-    unsafe fn sub(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
-        map(a, b, |a, b| a - b)
+    fn store_part(self, v: V, out: &mut [f32]) {
+        out.copy_from_slice(&v[..out.len()]);
     }
 
     #[inline(always)]
-    unsafe fn mul(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
-        map(a, b, |a, b| a * b)
-    }
-
-    // Rounded twice: a fused operation without hardware for it is a library call.
-    #[inline(always)]
-    unsafe fn fma(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
-        map(map(a, b, |a, b| a * b), c, |p, c| p + c)
-    }
-
-    #[inline(always)]
-    unsafe fn fnma(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
-        map(map(a, b, |a, b| a * b), c, |p, c| c - p)
-    }
-
-    #[inline(always)]
-    unsafe fn transpose(src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
-        for i in 0..4 {
-            for j in 0..4 {
-                // SAFETY: both are LANES x LANES blocks by the trait's contract.
-                unsafe { *dst.add(j * dst_stride + i) = *src.add(i * src_stride + j) };
+    unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
+        // In blocks of 4x4, which the compiler keeps in registers.
+        for (i0, j0) in [(0, 0), (0, 4), (4, 0), (4, 4)] {
+            for i in i0..i0 + 4 {
+                for j in j0..j0 + 4 {
+                    // SAFETY: both are blocks of 8 x 8 by the trait's contract.
+                    unsafe { *dst.add(j * dst_stride + i) = *src.add(i * src_stride + j) };
+                }
             }
         }
+    }
+
+    #[inline(always)]
+    fn add(self, a: V, b: V) -> V {
+        zip(a, b, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn sub(self, a: V, b: V) -> V {
+        zip(a, b, |a, b| a - b)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: V, b: V) -> V {
+        zip(a, b, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn div(self, a: V, b: V) -> V {
+        zip(a, b, |a, b| a / b)
+    }
+
+    // Rounded twice, not `mul_add`: without an instruction for it that is a call of a library.
+    #[inline(always)]
+    fn fma(self, a: V, b: V, c: V) -> V {
+        zip(zip(a, b, |a, b| a * b), c, |ab, c| ab + c)
+    }
+
+    #[inline(always)]
+    fn fnma(self, a: V, b: V, c: V) -> V {
+        zip(zip(a, b, |a, b| a * b), c, |ab, c| c - ab)
+    }
+
+    #[inline(always)]
+    fn max(self, a: V, b: V) -> V {
+        zip(a, b, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn min(self, a: V, b: V) -> V {
+        zip(a, b, |a, b| if a < b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn round(self, a: V) -> V {
+        // Adding 1.5·2^23 leaves no bits for a fraction; correct for |a| < 2^22.
+        const SHIFT: f32 = 12_582_912.0;
+        a.map(
+            #[inline(always)]
+            |a| (a + SHIFT) - SHIFT,
+        )
+    }
+
+    #[inline(always)]
+    fn scale2(self, a: V, n: V) -> V {
+        zip(a, n, |a, n| a * f32::from_bits((127 + n as i32) as u32 * (1 << 23)))
     }
 }

@@ -9,7 +9,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::{Flex, tensor::FloatTensor};
 use crossfade_kernels::conv::{self, ConvShape};
 use crossfade_kernels::norm::{self, NormGrads, NormTail};
-use crossfade_kernels::{attention, elementwise, join, linear};
+use crossfade_kernels::{attention, concat, elementwise, linear};
 use std::sync::Arc;
 
 use super::flex::{Dense, Room};
@@ -268,7 +268,7 @@ impl Backward<Flex, 2> for ConcatBackward {
         let sizes = ops.state.map(|c| c * h * w);
         let mut rooms = sizes.map(|size| Room::new(n * size));
         let [a, b] = &mut rooms;
-        join::part(dy.values(), sizes, a.values(), b.values());
+        concat::split(dy.values(), sizes, a.values(), b.values());
         for ((parent, room), c) in ops.parents.into_iter().zip(rooms).zip(ops.state) {
             if let Some(parent) = parent {
                 grads.register::<Flex>(parent.id, room.tensor([n, c, h, w]));

@@ -104,7 +104,7 @@ fn attention_forward(qkv: FlexTensor, heads: usize) -> (FlexTensor, Vec<f32>) {
     let qkv = Dense::new(qkv);
     let shape = attention_shape(&qkv, heads);
     let [b, c3, h, w] = qkv.dims();
-    let (mut out, mut kept) = (Room::new(shape.out_len()), vec![0.0; shape.kept_len()]);
+    let (mut out, mut kept) = (Room::new(shape.out_len()), vec![0.0; shape.saved_len()]);
     linear_attention::forward(qkv.values(), shape, out.values(), &mut kept);
     (out.tensor([b, c3 / 3, h, w]), kept)
 }

@@ -1,9 +1,9 @@
 //! The gradient by the weights.
 use super::{ConvShape, Pixels, Source, chunk_images};
-use crate::gemm::{Panel, PixelProduct, panels};
-use crate::pool::{Shared, Workspace};
+use crate::product::{Epilogue, Left, Panel, Product, Right, panels};
 use crate::simd::Isa;
 use crate::team::Share;
+use crate::workspace::{Shared, Workspace};
 use rayon::prelude::*;
 
 /// dw: for each tap the products of x under the tap with dy, summed over the pixels of a picture, then over pictures.
@@ -79,26 +79,24 @@ fn correlate(isa: Isa, x: &[f32], y: &[f32], s: &ConvShape, border: usize) -> Wo
             for image in 0..count {
                 let a_at = image * a.image() + ky * cols * s.ci + i0;
                 let (merged, whole) = (k == 1 && s.stride == 1, oh * ow);
-                let product = PixelProduct {
+                let (a_run, b_run) = (s.stride * cols * s.ci, ow * vectors * l);
+                let y = b.data[image * b.image() + panel.start * l..].as_ptr();
+                let product = Product {
                     rows: band.min(line - i0),
                     vectors: panel.count,
-                    a: a.data[a_at..].as_ptr(),
-                    lda: s.stride * s.ci,
-                    a_run: s.stride * cols * s.ci,
-                    b: b.data[image * b.image() + panel.start * l..].as_ptr(),
-                    ldb: vectors * l,
-                    b_run: ow * vectors * l,
                     runs: if merged { 1 } else { oh },
-                    len: if merged { whole } else { ow },
+                    depth: if merged { whole } else { ow },
+                    a: Left { ptr: a.data[a_at..].as_ptr(), row: 1, step: s.stride * s.ci, run: a_run },
+                    b: Right { ptr: y, step: vectors * l, run: b_run },
                     // SAFETY: the panel's part of `sums` has k · line rows of `width`, of which these are rows
                     // ky · line + i0 onwards.
                     c: unsafe { to.get().add(panel.start * l * k * line + (ky * line + i0) * width) },
-                    ldc: width,
-                    accumulate: first + image > 0,
+                    c_row: width,
+                    epilogue: if first + image > 0 { Epilogue::Add } else { Epilogue::Store },
                 };
                 // SAFETY: the windows lie in the laid-out pictures; tasks differ in panel, ky or i0, so their rows of
                 // `sums` are disjoint.
-                unsafe { isa.run(product) };
+                unsafe { isa.run_raw(product) };
             }
         });
     }

@@ -1,12 +1,13 @@
 //! The weights, transformed.
 use super::apart;
-use super::transform::{Filter, POINTS};
+use super::transform::Filter;
 use crate::conv::ConvShape;
-use crate::conv::layout::Gather;
-use crate::gemm::{Panel, panels};
-use crate::pool::{Shared, Workspace};
+use crate::layout::Gather;
+use crate::product::{Panel, panels};
 use crate::simd::Isa;
 use crate::team::Share;
+use crate::winograd::POINTS;
+use crate::workspace::{Shared, Workspace};
 use rayon::prelude::*;
 
 /// Kernels transformed together.
@@ -50,7 +51,7 @@ impl<'a> Kernels<'a> {
         taps.par_chunks_exact_mut(vector).enumerate().share(|(v, taps)| {
             self.read(isa, v * l, 0, self.k_len, taps);
         });
-        Packed(taps.keep())
+        Packed(taps.detach())
     }
 
     /// Transforms the kernels k .. k + count of the vector of columns from `column`:
@@ -63,7 +64,7 @@ impl<'a> Kernels<'a> {
         let filter = |taps: &[f32], count: usize, rotate: bool, dst: *mut f32| {
             assert!(taps.len() >= count * 9 * l);
             // SAFETY: `taps` holds the kernels (asserted); `dst` by this function's contract.
-            unsafe { isa.run(Filter { taps: taps.as_ptr(), count, rotate, dst, point_stride, k_stride }) };
+            unsafe { isa.run_raw(Filter { taps: taps.as_ptr(), count, rotate, dst, point_stride, k_stride }) };
         };
         if let Order::Packed(packed) = self.order {
             return filter(&packed[(column / l * self.k_len + k) * 9 * l..], count, false, dst);
@@ -191,5 +192,5 @@ fn read_taps(isa: Isa, planes: &[f32], plane: usize, lanes: usize, count: usize,
         ld: l,
     };
     // SAFETY: lengths asserted above.
-    unsafe { isa.run(gather) };
+    unsafe { isa.run_raw(gather) };
 }

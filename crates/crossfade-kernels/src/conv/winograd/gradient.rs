@@ -1,18 +1,16 @@
 //! The gradient by the weights: 36 products of transformed tiles, summed over the tiles of the batch.
-use super::transform::{FilterGradient, POINTS, Side};
+use super::transform::{FilterGradient, TileKind};
 use super::{ConvShape, FEW, Planes, RUN, Tiles, apart, strip_len};
-use crate::conv::layout::Scatter;
-use crate::gemm::{Panel, PixelProduct, panels};
-use crate::pool::{Shared, Workspace};
-use crate::simd::Isa;
+use crate::layout::Scatter;
+use crate::product::{Epilogue, Left, Panel, Product, Right, panels};
+use crate::simd::{Isa, MAX_LANES};
 use crate::team::Share;
+use crate::winograd::POINTS;
+use crate::workspace::{Shared, Workspace};
 use rayon::prelude::*;
 
 /// Output channels a task multiplies.
 const BAND: usize = 64;
-
-/// Floats of the widest vector.
-const MAX_LANES: usize = 16;
 
 /// Tiles transformed before they are multiplied. Many tiles leave the cache before they are used, few make the sums,
 /// which grow with the product of the channels, pass through it too often (measured). The number fixes the order of the
@@ -35,8 +33,8 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
     let mut v = Workspace::take(POINTS * apart(chunk * ldv));
     let mut y = Workspace::take(POINTS * apart(chunk * ldy));
     let origin = -(s.padding as isize);
-    let x = Planes { side: Side::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
-    let dy = Planes { side: Side::Gradient, data: dy, channels: s.co, h: oh, w: ow, origin: 0 };
+    let x = Planes { kind: TileKind::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
+    let dy = Planes { kind: TileKind::OutputGradient, data: dy, channels: s.co, h: oh, w: ow, origin: 0 };
     if total == chunk && total <= FEW {
         transform(isa, [(x, &mut v[..]), (dy, &mut y[..])], tiles, 0, total);
         return few_tiles(isa, &v, &y, total, s, dw);
@@ -51,24 +49,20 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
         (0..POINTS * bands).into_par_iter().share(|task| {
             let (point, o0) = (task / bands, task % bands * BAND);
             for panel in panels(isa, s.ci) {
-                let product = PixelProduct {
+                let product = Product {
                     rows: BAND.min(s.co - o0),
                     vectors: panel.count,
-                    a: y[point * apart(count * ldy)..][o0..].as_ptr(),
-                    lda: ldy,
-                    a_run: 0,
-                    b: v[point * apart(count * ldv)..][panel.start * l..].as_ptr(),
-                    ldb: ldv,
-                    b_run: 0,
                     runs: 1,
-                    len: count,
+                    depth: count,
+                    a: Left::columns(y[point * apart(count * ldy)..][o0..].as_ptr(), ldy),
+                    b: Right::rows(v[point * apart(count * ldv)..][panel.start * l..].as_ptr(), ldv),
                     // SAFETY: row o0 of a point of `d`, which has co rows of ldd.
                     c: unsafe { d_to.get().add(point * d_stride + o0 * ldd + panel.start * l) },
-                    ldc: ldd,
-                    accumulate: first > 0,
+                    c_row: ldd,
+                    epilogue: if first > 0 { Epilogue::Add } else { Epilogue::Store },
                 };
                 // SAFETY: every point has `count` tiles of ldv and ldy floats; tasks write different rows of `d`.
-                unsafe { isa.run(product) };
+                unsafe { isa.run_raw(product) };
             }
         });
     }
@@ -90,23 +84,19 @@ fn few_tiles(isa: Isa, v: &[f32], y: &[f32], count: usize, s: &ConvShape, dw: &m
         let d_stride = apart(rows * width);
         let mut d = Workspace::take(POINTS * d_stride);
         for (point, d) in d.chunks_exact_mut(d_stride).enumerate() {
-            let product = PixelProduct {
+            let product = Product {
                 rows,
                 vectors: panel.count,
-                a: y[point * apart(count * ldy)..][o0..].as_ptr(),
-                lda: ldy,
-                a_run: 0,
-                b: v[point * apart(count * ldv)..][panel.start * l..].as_ptr(),
-                ldb: ldv,
-                b_run: 0,
                 runs: 1,
-                len: count,
+                depth: count,
+                a: Left::columns(y[point * apart(count * ldy)..][o0..].as_ptr(), ldy),
+                b: Right::rows(v[point * apart(count * ldv)..][panel.start * l..].as_ptr(), ldv),
                 c: d.as_mut_ptr(),
-                ldc: width,
-                accumulate: false,
+                c_row: width,
+                epilogue: Epilogue::Store,
             };
             // SAFETY: every point has `count` tiles of ldv and ldy floats; `d` holds `rows` rows of `width`.
-            unsafe { isa.run(product) };
+            unsafe { isa.run_raw(product) };
         }
         for (row, vector) in (0..rows).flat_map(|row| (0..panel.count).map(move |vector| (row, vector))) {
             let i = (panel.start + vector) * l;
@@ -164,7 +154,7 @@ unsafe fn write_kernels(isa: Isa, d: &[f32], point_stride: usize, channels: usiz
         Scatter { src: taps.as_ptr(), ld: l, cols_ld: 9, rows: 1, cols: 9, channels, dst: dw, plane: 9, w: 9 };
     // SAFETY: `d` has a vector at every point (asserted), `taps` holds 9 vectors; `dw` by this function's contract.
     unsafe {
-        isa.run(gradient);
-        isa.run(scatter);
+        isa.run_raw(gradient);
+        isa.run_raw(scatter);
     }
 }

@@ -12,13 +12,14 @@ pub(crate) use filters::{Kernels, Packed};
 pub(crate) use gradient::backward_weight;
 
 use super::ConvShape;
-use super::layout::{Gather, Scatter};
-use crate::gemm::{Onto, Panel, RowProduct, shared_panels};
-use crate::pool::{Shared, Workspace};
+use crate::layout::{Gather, Scatter};
+use crate::product::{Epilogue, Left, Panel, Product, Right, shared_panels};
 use crate::simd::Isa;
 use crate::team::Share;
+use crate::winograd::POINTS;
+use crate::workspace::{Shared, Workspace};
 use rayon::prelude::*;
-use transform::{Output, POINTS, Side, Transform};
+use transform::{Output, TileKind, Transform};
 
 /// Tiles of a block: their transforms stay in the second-level cache.
 const BLOCK: usize = 16;
@@ -76,7 +77,7 @@ impl Tiles {
 /// Planes to be transformed, and where the window of tile (0, 0) begins.
 #[derive(Clone, Copy)]
 struct Planes<'a> {
-    side: Side,
+    kind: TileKind,
     data: &'a [f32],
     channels: usize,
     h: usize,
@@ -116,7 +117,7 @@ impl Planes<'_> {
         v: *mut f32,
         point_stride: usize,
     ) {
-        let (l, window, plane) = (isa.lanes(), self.side.window(), self.h * self.w);
+        let (l, window, plane) = (isa.lanes(), self.kind.side(), self.h * self.w);
         let cols = 4 * run.count + window - 4;
         assert!(strip.len() >= window * cols * l && self.data.len() >= (run.n + 1) * self.channels * plane);
         let stride = apart(self.channels);
@@ -136,9 +137,9 @@ impl Planes<'_> {
         };
         // SAFETY: the planes and the strip are long enough (asserted); `v` by this function's contract.
         unsafe {
-            isa.run(gather);
-            isa.run(Transform {
-                side: self.side,
+            isa.run_raw(gather);
+            isa.run_raw(Transform {
+                kind: self.kind,
                 strip: strip.as_ptr(),
                 cols,
                 tiles: run.count,
@@ -170,7 +171,7 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], kernels: Kernels, bias: Option<&[f32
         padded_bias[..s.co].copy_from_slice(bias);
     }
     let origin = -(s.padding as isize);
-    let x = Planes { side: Side::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
+    let x = Planes { kind: TileKind::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
     let task = Task { isa, tiles, x, bias: &padded_bias, s };
     let out = Shared::new(out);
     if total <= FEW || blocks < 2 * rayon::current_num_threads() {
@@ -210,7 +211,7 @@ impl Task<'_> {
         for (panel, u) in filters.panels(self.isa.lanes()) {
             let block = Block { isa: self.isa, panel, count: end - first, lda: apart(self.s.ci), point_stride };
             let mut m = Workspace::take(block.room());
-            block.multiply(&v, u, self.s.ci, &mut m, Onto::Nothing);
+            block.multiply(&v, u, self.s.ci, &mut m, Epilogue::Store);
             for run in self.tiles.runs(first, end) {
                 // SAFETY: this function's contract.
                 unsafe { block.write(&m, self.bias, run, &mut strip, out, self.s) };
@@ -243,7 +244,7 @@ impl Task<'_> {
             for k in (0..kernels.k_len()).step_by(DEPTH) {
                 let depth = DEPTH.min(kernels.k_len() - k);
                 kernels.transform_panel(isa, panel, k, depth, &mut u);
-                block.multiply(&v[k..], &u, depth, &mut m, if k == 0 { Onto::Nothing } else { Onto::Chain });
+                block.multiply(&v[k..], &u, depth, &mut m, if k == 0 { Epilogue::Store } else { Epilogue::Continue });
             }
             let mut strip = Workspace::take(strip_len(isa));
             for run in self.tiles.runs(0, total) {
@@ -274,25 +275,23 @@ impl Block {
     }
 
     /// m[point][tile][lanes of the panel] (+)= v[point][tile][..depth] · u[point][..depth].
-    fn multiply(&self, v: &[f32], u: &[f32], depth: usize, m: &mut [f32], onto: Onto) {
+    fn multiply(&self, v: &[f32], u: &[f32], depth: usize, m: &mut [f32], epilogue: Epilogue) {
         let (lda, width) = (self.lda, self.width());
         let (u_stride, m_stride) = (apart(depth * width), apart(self.count * width));
         for point in 0..POINTS {
-            let product = RowProduct {
+            let product = Product {
                 rows: self.count,
                 vectors: self.panel.count,
-                a: v[point * self.point_stride..][..(self.count - 1) * lda + depth].as_ptr(),
-                lda,
                 runs: 1,
-                run_stride: 0,
-                k_len: depth,
-                b: u[point * u_stride..][..depth * width].as_ptr(),
+                depth,
+                a: Left::rows(v[point * self.point_stride..][..(self.count - 1) * lda + depth].as_ptr(), lda),
+                b: Right::rows(u[point * u_stride..][..depth * width].as_ptr(), width),
                 c: m[point * m_stride..][..self.count * width].as_mut_ptr(),
-                ldc: width,
-                onto,
+                c_row: width,
+                epilogue,
             };
             // SAFETY: the slices have the lengths the product needs; `m` is borrowed mutably.
-            unsafe { self.isa.run(product) };
+            unsafe { self.isa.run_raw(product) };
         }
     }
 
@@ -317,8 +316,8 @@ impl Block {
             let (y, x) = (4 * run.y, 4 * run.x);
             // SAFETY: lengths asserted above; rows and columns are cut to the picture, `out` by this function's contract.
             unsafe {
-                self.isa.run(output);
-                self.isa.run(Scatter {
+                self.isa.run_raw(output);
+                self.isa.run_raw(Scatter {
                     src: strip.as_ptr(),
                     ld: l,
                     cols_ld: 4 * run.count,

@@ -3,12 +3,11 @@
 //! Vectors over so few channels would be mostly empty. So every pixel is multiplied with the weights of all taps at
 //! once, a vector running over (tap, channel), and the products are then summed where they belong.
 use super::ConvShape;
-use super::direct::Filters;
-use super::layout::{Gather, Scatter};
-use crate::gemm::{Onto, RowProduct, panels};
-use crate::pool::{Shared, Workspace};
+use crate::layout::{Gather, Scatter};
+use crate::product::{Epilogue, Left, PackedMatrix, Product, Right, panels};
 use crate::simd::Isa;
 use crate::team::Share;
+use crate::workspace::{Shared, Workspace};
 use rayon::prelude::*;
 
 /// Output pixels a task computes at most, but at least one row.
@@ -16,18 +15,18 @@ const PIXELS: usize = 512;
 
 /// Whether this at least halves the work of the window's product.
 pub(crate) fn pays(isa: Isa, s: &ConvShape) -> bool {
-    let (l, taps) = (isa.lanes(), s.taps());
+    let (l, taps) = (isa.register_lanes(), s.taps());
     s.stride == 1 && 2 * (taps * s.co).div_ceil(l) <= taps * s.co.div_ceil(l)
 }
 
 /// [ci][(tap, co)] in panels.
-pub(crate) fn filters(isa: Isa, weight: &[f32], s: &ConvShape) -> Filters {
+pub(crate) fn filters(isa: Isa, weight: &[f32], s: &ConvShape) -> PackedMatrix {
     let taps = s.taps();
     spread(isa, weight, s.ci, s.co, taps, |i, tap, o| (o * s.ci + i) * taps + tap)
 }
 
 /// The same for the transposed convolution: [co][(tap, ci)] with the kernel turned by 180°.
-pub(crate) fn rotated_filters(isa: Isa, weight: &[f32], s: &ConvShape) -> Filters {
+pub(crate) fn rotated_filters(isa: Isa, weight: &[f32], s: &ConvShape) -> PackedMatrix {
     let taps = s.taps();
     spread(isa, weight, s.co, s.ci, taps, |o, tap, i| (o * s.ci + i) * taps + taps - 1 - tap)
 }
@@ -39,7 +38,7 @@ fn spread(
     channels: usize,
     taps: usize,
     index: impl Fn(usize, usize, usize) -> usize,
-) -> Filters {
+) -> PackedMatrix {
     let columns = taps * channels;
     let mut rows = Workspace::take(k_len * columns);
     for (k, row) in rows.chunks_exact_mut(columns).enumerate() {
@@ -47,11 +46,18 @@ fn spread(
             *to = weight[index(k, column / channels, column % channels)];
         }
     }
-    Filters::pack(isa, &rows, k_len, columns, 1, |k| k * columns)
+    PackedMatrix::new(isa, [k_len, columns], &rows, 1, |k| k * columns)
 }
 
 /// out = x ∗ filters + bias, for stride 1.
-pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f32]>, s: &ConvShape, out: &mut [f32]) {
+pub(crate) fn convolve(
+    isa: Isa,
+    x: &[f32],
+    filters: &PackedMatrix,
+    bias: Option<&[f32]>,
+    s: &ConvShape,
+    out: &mut [f32],
+) {
     let (oh, ow) = (s.out_h(), s.out_w());
     let band = (PIXELS / ow).clamp(1, oh);
     let bands = oh.div_ceil(band);
@@ -81,7 +87,7 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], filters: &Filters, bias: Option<&[f3
 }
 
 /// The products of all pixels in rows `first..end`: planes [(tap, co)][row][column].
-fn products(isa: Isa, picture: &[f32], filters: &Filters, s: &ConvShape, first: usize, end: usize) -> Workspace {
+fn products(isa: Isa, picture: &[f32], filters: &PackedMatrix, s: &ConvShape, first: usize, end: usize) -> Workspace {
     let (l, pixels, columns) = (isa.lanes(), (end - first) * s.w, s.taps() * s.co);
     let mut planes = Workspace::take(columns * pixels);
     let mut x = Workspace::take(pixels * s.ci);
@@ -100,22 +106,20 @@ fn products(isa: Isa, picture: &[f32], filters: &Filters, s: &ConvShape, first: 
         ld: s.ci,
     };
     // SAFETY: `picture` holds ci planes, `x` the rows' pixels.
-    unsafe { isa.run(gather) };
+    unsafe { isa.run_raw(gather) };
     for panel in panels(isa, columns) {
         let width = panel.count * l;
         let mut c = Workspace::take(pixels * width);
-        let product = RowProduct {
+        let product = Product {
             rows: pixels,
             vectors: panel.count,
-            a: x.as_ptr(),
-            lda: s.ci,
             runs: 1,
-            run_stride: 0,
-            k_len: s.ci,
-            b: filters.panel(panel, l, s.ci).as_ptr(),
+            depth: s.ci,
+            a: Left::rows(x.as_ptr(), s.ci),
+            b: Right::rows(filters.panel(panel).as_ptr(), width),
             c: c.as_mut_ptr(),
-            ldc: width,
-            onto: Onto::Nothing,
+            c_row: width,
+            epilogue: Epilogue::Store,
         };
         let column = panel.start * l;
         let scatter = Scatter {
@@ -131,8 +135,8 @@ fn products(isa: Isa, picture: &[f32], filters: &Filters, s: &ConvShape, first: 
         };
         // SAFETY: `x` and `c` hold `pixels` pixels, the panel ci rows; `planes` the panel's columns from there on.
         unsafe {
-            isa.run(product);
-            isa.run(scatter);
+            isa.run_raw(product);
+            isa.run_raw(scatter);
         }
     }
     planes
