@@ -8,7 +8,7 @@
 //! attentions and dense layers use, `layout` and `winograd` are what convolutions share besides. The public modules are
 //! the operations of a network.
 
-pub mod adamw;
+mod adamw;
 pub mod attention;
 pub mod batch_norm;
 pub mod channel_norm;
@@ -17,7 +17,7 @@ pub mod concat;
 pub mod conv;
 pub mod dropout;
 pub mod elementwise;
-pub mod flush;
+mod flush;
 mod layout;
 pub mod linear;
 pub mod linear_attention;
@@ -25,7 +25,7 @@ pub mod norm;
 mod peak;
 pub mod planes;
 mod product;
-pub mod reduce;
+mod reduce;
 pub mod resample;
 mod simd;
 mod team;

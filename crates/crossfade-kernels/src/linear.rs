@@ -1,17 +1,17 @@
-//! Dense layers y = x Wᵀ + b for small batches.
+//! Dense layers y = x Wᵀ + b, for small batches.
 use crate::product::{Matrix, matmul};
 use crate::simd::{Isa, Kernel, MAX_LANES, Simd};
 use crate::team::Share;
 use rayon::prelude::*;
 
-/// Sizes of a dense layer.
+/// Shape of a dense layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearShape {
     /// Samples.
     pub n: usize,
-    /// Numbers in.
+    /// Inputs of each sample.
     pub cin: usize,
-    /// Numbers out.
+    /// Outputs of each sample.
     pub cout: usize,
 }
 
@@ -19,13 +19,13 @@ pub struct LinearShape {
 pub const WIDTH: usize = 2 * MAX_LANES;
 
 impl LinearShape {
-    /// Whether [`backward`] can compute it: whole vectors come in.
+    /// Whether these kernels can compute it: the inputs must be a multiple of [`WIDTH`].
     pub fn fits(&self) -> bool {
         self.n > 0 && self.cin > 0 && self.cout > 0 && self.cin.is_multiple_of(WIDTH)
     }
 }
 
-/// Samples whose sums one thread holds in registers.
+/// Samples that a thread takes at a time.
 const SAMPLES: usize = 8;
 
 /// y = x Wᵀ + b.
@@ -45,7 +45,7 @@ fn forward_at(isa: Isa, x: &[f32], weight: &[f32], bias: Option<&[f32]>, shape: 
     });
 }
 
-/// At most `SAMPLES` samples.
+/// The forward pass of at most `SAMPLES` samples.
 struct Forward<'a> {
     x: &'a [f32],
     weight: &'a [f32],
@@ -63,7 +63,8 @@ impl Kernel for Forward<'_> {
         for (o, weight) in self.weight.chunks_exact(cin).enumerate() {
             let bias = self.bias.map_or(0.0, |bias| bias[o]);
             for (x, out) in self.x.chunks_exact(cin).zip(self.out.chunks_exact_mut(cout)) {
-                // Two chains of sums; the row of weights stays in the first cache for all samples.
+                // Two chains of sums hide half the latency; the row of weights stays in the first-level cache for all
+                // samples.
                 let mut sums = [s.splat(0.0); 2];
                 for (w, x) in weight.chunks_exact(2 * S::LANES).zip(x.chunks_exact(2 * S::LANES)) {
                     sums[0] = s.fma(s.load(w), s.load(x), sums[0]);
@@ -78,7 +79,7 @@ impl Kernel for Forward<'_> {
 /// dx = dy W, dW = dyᵀ x, db = Σ dy.
 ///
 /// # Shapes
-/// As in [`forward`]; gradients like what they belong to.
+/// Those of [`forward`]; gradients have the shape of what they belong to.
 pub fn backward(
     x: &[f32],
     weight: &[f32],
@@ -136,7 +137,7 @@ mod tests {
     use crate::testing::{assert_close, numbers};
 
     #[test]
-    fn every_path_follows_the_formulas() {
+    fn every_instruction_set_agrees_with_f64() {
         for (n, cin, cout) in [(1, 32, 1), (3, 64, 70), (17, 256, 130)] {
             let shape = LinearShape { n, cin, cout };
             let (x, weight, bias, dy) =

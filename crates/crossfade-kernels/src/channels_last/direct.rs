@@ -1,4 +1,4 @@
-//! Any window, as a matrix product that reads the window in place.
+//! Convolution with any window, as a matrix product that reads the window in place.
 use super::{Conv, Map, Slot};
 use crate::product::{Epilogue, Left, PackedMatrix, Panel, Product, Right, panels};
 use crate::simd::{Isa, Kernel, Simd};
@@ -8,6 +8,7 @@ pub(super) fn filters(isa: Isa, weight: &[f32], ci: usize, co: usize, taps: usiz
     PackedMatrix::new(isa, [taps * ci, co], weight, ci * taps, |k| k % ci * taps + k / ci).detach()
 }
 
+/// The convolution of all images of `x`.
 pub(super) struct Direct<'a> {
     pub(super) conv: &'a Conv,
     pub(super) filters: &'a PackedMatrix,
@@ -30,21 +31,21 @@ impl Kernel for Direct<'_> {
 }
 
 impl Direct<'_> {
-    /// One picture, one panel of channels.
+    /// Computes one panel of output channels of one image.
     #[inline(always)]
     fn image<S: Simd>(&mut self, s: S, image: usize, panel: Panel, weights: &[f32]) {
         let (x, window, ci) = (self.x, self.conv.window, self.conv.ci);
         let [oh, ow] = window.output(x.h, x.w);
         let Slot { map, image: first, channel } = &mut self.out;
         let channel = *channel + panel.start * S::LANES;
-        // Without a window and without borders the rows of a picture are one long row.
+        // For a 1x1 kernel and without borders the rows of an image are one long row.
         let flat = window.taps() == 1 && window.stride == 1 && x.border[1] == 0 && map.border[1] == 0;
         let (lines, line) = if flat { (1, oh * ow) } else { (oh, ow) };
         for y in 0..lines {
             let top = (y * window.stride) as isize - window.padding[0] as isize;
             let (a, c) =
                 (x.at(image, top, -(window.padding[1] as isize)), map.at(*first + image, y as isize, 0) + channel);
-            // The last window of the line ends inside the picture's border, the last pixel of the result in its map.
+            // The last window of the line ends inside the image's border, the last pixel of the result in its map.
             let reach = (line - 1) * window.stride * ci + (window.kernel[0] - 1) * x.row() + window.kernel[1] * ci;
             assert!(a + reach <= x.data.len() && c + (line - 1) * map.c + panel.count * S::LANES <= map.data.len());
             let (run, width) = (window.kernel[1] * ci, panel.count * S::LANES);

@@ -1,7 +1,7 @@
 //! Winograd's F(4x4, 3x3) and F(2x2, 5x5), see [`crate::winograd`]: both have tiles of 6x6 inputs and the same points, so
 //! they share the transform of the input.
 //!
-//! Channels lie side by side, so tiles are read in place. Tiles that reach beyond the picture read zeros there and do not
+//! Channels lie side by side, so tiles are read in place. Tiles that reach beyond the image read zeros there and do not
 //! write.
 use super::{Conv, Map, Slot};
 use crate::product::{Epilogue, Left, Panel, Product, Right, panels};
@@ -66,7 +66,7 @@ pub(super) struct Winograd<'a, const M: usize> {
     pub(super) out: Slot<'a>,
 }
 
-/// Some tiles of one picture.
+/// Some tiles of one image.
 #[derive(Clone, Copy)]
 struct Block {
     image: usize,
@@ -140,7 +140,7 @@ impl<const M: usize> Winograd<'_, M> {
         }
     }
 
-    /// Copies the 6x6 pixels from (y0, x0) on, with zeros outside the picture.
+    /// Copies the 6x6 pixels from (y0, x0) on, with zeros outside the image.
     fn copy_edge(&self, image: usize, y0: isize, x0: isize, edge: &mut [f32]) {
         let (x, ci) = (self.x, self.conv.ci);
         for (i, pixel) in edge[..POINTS * ci].chunks_exact_mut(ci).enumerate() {

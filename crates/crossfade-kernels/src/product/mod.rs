@@ -65,7 +65,7 @@ impl Right {
 
 /// C[r][j] = epilogue(Σ_run Σ_k A[run][r][k] · B[run][k][j]), with C[r][j] = c[r · `c_row` + j].
 ///
-/// The sum over k comes in `runs` of `depth` terms, for windows of a picture whose rows are apart in memory.
+/// The sum over k comes in `runs` of `depth` terms, for windows of an image whose rows are apart in memory.
 ///
 /// # Safety (contract of whoever runs it)
 /// A is valid for reads at all r < `rows`, k < `depth` and runs; B for `vectors` vectors at each k and run; C for reads
@@ -108,10 +108,8 @@ impl Product {
     #[inline(always)]
     unsafe fn panel<S: Simd, const NV: usize>(mut self, s: S) {
         let tiles = self.rows.div_ceil(S::ROWS);
-        if tiles == 0 {
-            return;
-        }
-        let (size, larger) = (self.rows / tiles, self.rows % tiles);
+        // Without the division where it is not needed: it would take as long as the smallest products.
+        let (size, larger) = if tiles <= 1 { (self.rows, 0) } else { (self.rows / tiles, self.rows % tiles) };
         for tile in 0..tiles {
             let rows = size + usize::from(tile < larger);
             // SAFETY: the tiles' rows add up to `rows`; each has at most ROWS of them.
@@ -121,8 +119,8 @@ impl Product {
                     2 => self.tile::<S, 2, NV>(s),
                     3 => self.tile::<S, 3, NV>(s),
                     4 => self.tile::<S, 4, NV>(s),
-                    5 => self.tile::<S, 5, NV>(s),
-                    6 => self.tile::<S, 6, NV>(s),
+                    5 if S::ROWS >= 5 => self.tile::<S, 5, NV>(s),
+                    6 if S::ROWS >= 6 => self.tile::<S, 6, NV>(s),
                     7 if S::ROWS >= 7 => self.tile::<S, 7, NV>(s),
                     8 if S::ROWS >= 8 => self.tile::<S, 8, NV>(s),
                     n => unreachable!("a tile of {n} rows"),

@@ -1,8 +1,8 @@
 //! Convolution as a matrix product over the kernel's window.
 //!
-//! Pictures are laid out pixel by pixel with their padding, [row][column][channel]. There the window of an output pixel
-//! is `kernel` runs of `kernel · ci` consecutive floats, so the product reads it in place. Chunks of the batch that fit a
-//! cache are laid out first, then multiplied, each step shared by all threads.
+//! Images are first copied, with their padding, to channels-last order [row][column][channel]. There the window of an
+//! output pixel is `kernel` runs of `kernel · ci` consecutive floats, so the product reads it in place. The batch is
+//! copied and multiplied in chunks that fit a cache, and all threads share each step.
 mod gradient;
 
 pub(crate) use gradient::backward_weight;
@@ -15,13 +15,13 @@ use crate::team::Share;
 use crate::workspace::{Shared, Workspace};
 use rayon::prelude::*;
 
-/// Floats of a laid-out chunk of the batch: a few MiB.
+/// Floats in a channels-last chunk of the batch: a few MiB.
 const CHUNK: usize = 1 << 20;
 
-/// Output pixels a task computes at most, but at least one row.
+/// Most output pixels of a task, which has at least one row.
 const PIXELS: usize = 512;
 
-/// Terms of a sum beyond which it is cut.
+/// Sums over windows are cut where a row of the window has at least this many terms.
 const CHAIN: usize = 128;
 
 /// Weights for [`convolve`]: rows k = (ky, kx, ci), columns co.
@@ -39,7 +39,7 @@ pub(crate) fn rotated_filters(isa: Isa, weight: &[f32], s: &ConvShape) -> Packed
     PackedMatrix::new(isa, [taps * s.co, s.ci], weight, taps, |k| k % s.co * s.ci * taps + taps - 1 - k / s.co)
 }
 
-/// Pictures pixel by pixel: `rows` x `cols` of the padded picture, `ld` floats a pixel.
+/// Images in channels-last order: `rows` x `cols` pixels of the padded image, each of `ld` floats.
 struct Pixels {
     rows: usize,
     cols: usize,
@@ -47,7 +47,7 @@ struct Pixels {
     data: Workspace,
 }
 
-/// What to lay out, and with which border.
+/// Planes to be copied to [`Pixels`], and the width of the border of zeros around them.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     planes: &'a [f32],
@@ -58,21 +58,22 @@ struct Source<'a> {
 }
 
 impl Pixels {
-    /// Room for `images` pictures.
+    /// Memory for `images` images.
     fn new(images: usize, rows: usize, cols: usize, ld: usize) -> Self {
         Self { rows, cols, ld, data: Workspace::take(images * rows * cols * ld) }
     }
 
-    fn image(&self) -> usize {
+    /// Floats in an image.
+    fn image_len(&self) -> usize {
         self.rows * self.cols * self.ld
     }
 
-    /// Lays pictures `first .. first + count` out, zeros in the border and in channels up to `ld`.
+    /// Copies the images `first .. first + count`, with zeros in the border and in channels up to `ld`.
     fn fill(&mut self, isa: Isa, src: Source, first: usize, count: usize) {
         let (rows, cols, ld) = (self.rows, self.cols, self.ld);
         let plane = src.h * src.w;
         assert!(src.planes.len() >= (first + count) * src.channels * plane && src.channels <= ld);
-        let band = band(cols, rows, count, 1);
+        let band = band_rows(cols, rows, count, 1);
         self.data[..count * rows * cols * ld].par_chunks_mut(rows * cols * ld).enumerate().share(|(i, image)| {
             let planes = &src.planes[(first + i) * src.channels * plane..][..src.channels * plane];
             image.par_chunks_mut(band * cols * ld).enumerate().share(|(b, part)| {
@@ -97,13 +98,14 @@ impl Pixels {
     }
 }
 
-/// Rows of a task: many, but so that every thread has some when each row of `count` pictures is computed in `parts`.
-fn band(cols: usize, rows: usize, count: usize, parts: usize) -> usize {
+/// Rows of a task: as many as [`PIXELS`] allow, but few enough that every thread has work when each row of `count` images
+/// is computed in `parts`.
+fn band_rows(cols: usize, rows: usize, count: usize, parts: usize) -> usize {
     let shared = (rows * count * parts).div_ceil(2 * rayon::current_num_threads());
     (PIXELS / cols).min(shared).clamp(1, rows)
 }
 
-/// Pictures laid out at a time.
+/// Images that are copied at a time.
 fn chunk_images(n: usize, image: usize) -> usize {
     (CHUNK / image).clamp(1, n.max(1))
 }
@@ -126,7 +128,7 @@ pub(crate) fn convolve(
     let to = Shared::new(out);
     for first in (0..s.n).step_by(chunk) {
         let count = chunk.min(s.n - first);
-        let band = band(ow, oh, count, all.len());
+        let band = band_rows(ow, oh, count, all.len());
         pixels.fill(isa, src, first, count);
         let tasks = count * oh.div_ceil(band) * all.len();
         (0..tasks).into_par_iter().share(|task| {
@@ -135,14 +137,14 @@ pub(crate) fn convolve(
             let (image, y0) = (rest / oh.div_ceil(band), rest % oh.div_ceil(band) * band);
             let job = Band { isa, s, filters, bias, pixels: &pixels, panel, image, y0, count: band.min(oh - y0) };
             let plane = oh * ow;
-            // SAFETY: tasks differ in picture, rows or panel of channels, so they write disjoint parts of `out`, which
+            // SAFETY: tasks differ in image, rows or panel of channels, so they write disjoint parts of `out`, which
             // has n · co planes (checked on entry).
             unsafe { job.run(to.get().add(((first + image) * s.co + panel.start * l) * plane + y0 * ow)) };
         });
     }
 }
 
-/// Some rows of one output picture, for one panel of channels.
+/// Some rows of one output image, for one panel of channels.
 struct Band<'a> {
     isa: Isa,
     s: &'a ConvShape,
@@ -167,12 +169,12 @@ impl Band<'_> {
             let bias = &bias[self.panel.start * l..][..channels];
             c.chunks_exact_mut(width).for_each(|pixel| pixel[..channels].copy_from_slice(bias));
         }
-        let image = &self.pixels.data[self.image * self.pixels.image()..][..self.pixels.image()];
+        let image = &self.pixels.data[self.image * self.pixels.image_len()..][..self.pixels.image_len()];
         let weights = self.filters.panel(self.panel);
-        // Without a window the rows of a picture are one long row.
+        // For a 1x1 kernel the rows of an image are one long row.
         let (lines, line) = if s.kernel == 1 && s.stride == 1 { (1, self.count * ow) } else { (self.count, ow) };
         let (run, run_stride) = (s.kernel * s.ci, self.pixels.cols * s.ci);
-        // Long sums are cut at the window's rows: their weights fit the cache, and rounding errors grow less.
+        // Long sums are cut at the rows of the window: their weights then fit the cache, and rounding errors stay smaller.
         let runs = if run < CHAIN { s.kernel } else { 1 };
         for (ky, y) in (0..s.kernel).step_by(runs).flat_map(|ky| (0..lines).map(move |y| (ky, y))) {
             let window = image[((self.y0 + y) * s.stride + ky) * run_stride..].as_ptr();
@@ -187,7 +189,7 @@ impl Band<'_> {
                 c_row: width,
                 epilogue: if ky > 0 || self.bias.is_some() { Epilogue::Add } else { Epilogue::Store },
             };
-            // SAFETY: the last window of the last line ends with the laid-out picture; `weights` holds kernel · run
+            // SAFETY: the last window of the last line ends with the channels-last image; `weights` holds kernel · run
             // rows; `c` holds `line` pixels from there on.
             unsafe { self.isa.run_raw(product) };
         }
@@ -207,7 +209,8 @@ impl Band<'_> {
     }
 }
 
-/// dx for any stride: every output pixel's gradient is multiplied back to the pixels of its window.
+/// dx for any stride: the gradient of every output pixel is multiplied with the weights and added to the pixels of its
+/// window.
 pub(crate) fn backward_input(isa: Isa, dy: &[f32], weight: &[f32], s: &ConvShape, dx: &mut [f32]) {
     let (l, oh, ow) = (isa.lanes(), s.out_h(), s.out_w());
     let taps = s.taps();
@@ -223,9 +226,9 @@ pub(crate) fn backward_input(isa: Isa, dy: &[f32], weight: &[f32], s: &ConvShape
         pixels.fill(isa, src, first, count);
         (0..count * all.len()).into_par_iter().share(|task| {
             let (panel, image) = (all[task / count], task % count);
-            let gradient = &pixels.data[image * pixels.image()..][..pixels.image()];
+            let gradient = &pixels.data[image * pixels.image_len()..][..pixels.image_len()];
             let weights = filters.panel(panel);
-            // SAFETY: tasks differ in picture or panel of channels, so they write disjoint planes of `dx`, which has
+            // SAFETY: tasks differ in image or panel of channels, so they write disjoint planes of `dx`, which has
             // n · ci of them (checked on entry).
             unsafe {
                 let dx = to.get().add(((first + image) * s.ci + panel.start * l) * s.h * s.w);
@@ -235,14 +238,14 @@ pub(crate) fn backward_input(isa: Isa, dy: &[f32], weight: &[f32], s: &ConvShape
     }
 }
 
-/// One picture and panel of [`backward_input`]. Sums in order of the taps.
+/// One image and panel of [`backward_input`]; sums run in the order of the taps.
 ///
 /// # Safety
 /// `dx` is valid for writes of as many planes as the panel has channels.
 unsafe fn scatter_image(isa: Isa, dy: &[f32], weights: &[f32], panel: Panel, s: &ConvShape, dx: *mut f32) {
     let (l, k, oh, ow) = (isa.lanes(), s.kernel, s.out_h(), s.out_w());
     let width = panel.count * l;
-    // The padded picture, with any last rows and columns that no window reaches.
+    // The size of the padded image, with the last rows and columns even if no window reaches them.
     let rows = ((oh - 1) * s.stride + k).max(s.h + s.padding);
     let cols = ((ow - 1) * s.stride + k).max(s.w + s.padding);
     let mut sums = Workspace::take(rows * cols * width);
@@ -275,6 +278,6 @@ unsafe fn scatter_image(isa: Isa, dy: &[f32], weights: &[f32], panel: Panel, s: 
         plane: s.h * s.w,
         w: s.w,
     };
-    // SAFETY: `sums` holds the padded picture; `dx` by this function's contract.
+    // SAFETY: `sums` holds the padded image; `dx` by this function's contract.
     unsafe { isa.run_raw(scatter) };
 }
