@@ -1,4 +1,4 @@
-//! Times the layers of Inception-v3 on one thread: milliseconds a picture, operations of the direct method per second,
+//! Times the layers of Inception-v3 on one thread: milliseconds an image, operations of the direct method per second,
 //! and share of the measured peak (Winograd needs fewer operations, so its share can pass 100 %).
 //!
 //! `cargo run --release -p crossfade-kernels --example bench_channels_last`
@@ -7,7 +7,7 @@ use crossfade_kernels::channels_last::{Conv, Map, Window};
 use crossfade_kernels::{Isa, fma_peak};
 use std::time::Instant;
 
-/// Pictures, [rows = columns, channels in, channels out], kernel, stride, padding, how often the network has it.
+/// Images, [rows = columns, channels in, channels out], kernel, stride, padding, how often the network has it.
 type Layer = (usize, [usize; 3], [usize; 2], usize, [usize; 2], usize);
 
 const LAYERS: [Layer; 16] = [
@@ -60,5 +60,5 @@ fn main() {
             flops / best / 1e9
         );
     }
-    println!("about {:.0} ms a picture in convolutions", total * 1e3);
+    println!("about {:.0} ms an image in convolutions", total * 1e3);
 }

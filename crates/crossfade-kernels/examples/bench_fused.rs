@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout)]
 use crossfade_kernels::attention::{self, AttentionShape};
 use crossfade_kernels::norm::{self, NormGrads, NormShape, NormTail};
-use crossfade_kernels::{dropout, elementwise, join, resample};
+use crossfade_kernels::{concat, dropout, elementwise, resample};
 use std::time::{Duration, Instant};
 
 /// The best of some repeats, in seconds.
@@ -66,10 +66,10 @@ fn maps() {
     bytes("SiLU", best(|| elementwise::silu(&x, &mut out)), 2, len);
     bytes("sum", best(|| elementwise::add_to(&mut out, &x)), 3, len);
     bytes("dropout", best(|| dropout::dropout(&x, &[1; 16], 6554, &mut out)), 2, len);
-    bytes("halve", best(|| resample::halve(&x, 16 * 128, [side; 2], 0.25, &mut small)), 1, len);
-    bytes("double", best(|| resample::double(&small, 16 * 128, [side / 2; 2], 1.0, &mut out)), 1, len);
+    bytes("downsample", best(|| resample::downsample_2x(&x, 16 * 128, [side; 2], 0.25, &mut small)), 1, len);
+    bytes("upsample", best(|| resample::upsample_2x(&small, 16 * 128, [side / 2; 2], 1.0, &mut out)), 1, len);
     let (a, b) = x.split_at(len / 2);
-    bytes("join", best(|| join::join(a, b, [len / 32; 2], &mut out)), 2, len);
+    bytes("concatenation", best(|| concat::concat(a, b, [len / 32; 2], &mut out)), 2, len);
 }
 
 fn main() {

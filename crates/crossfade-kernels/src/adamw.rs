@@ -3,7 +3,7 @@ use crate::CHUNK;
 use crate::team::Share;
 use rayon::prelude::*;
 
-/// The numbers of one AdamW step.
+/// The hyperparameters of one AdamW step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
     /// Learning rate of this step.
@@ -12,17 +12,17 @@ pub struct AdamW {
     pub beta1: f64,
     /// Decay of the second moment.
     pub beta2: f64,
-    /// Keeps the denominator from zero; added after the root.
+    /// Added to the denominator after the root, to keep it from zero.
     pub adam_eps: f64,
     /// Decoupled weight decay, in units of the learning rate.
     pub weight_decay: f64,
-    /// Number of this step, from 1.
+    /// Number of this step, counted from 1.
     pub step: u64,
-    /// Factor on the gradient before anything else: clipping, or the mean over accumulated batches.
+    /// The gradient is multiplied with this first: for clipping, or for the mean over accumulated batches.
     pub grad_scale: f64,
 }
 
-/// The same in the precision and form the loop needs.
+/// The hyperparameters in the precision and form that the loop needs.
 struct Coefficients {
     grad_scale: f32,
     decay: f32,
@@ -36,7 +36,7 @@ struct Coefficients {
 
 impl Coefficients {
     fn new(h: &AdamW) -> Self {
-        // Beyond 2^31 steps both corrections have long been 1.
+        // Both bias corrections are 1 long before 2^31 steps.
         let k = i32::try_from(h.step).unwrap_or(i32::MAX);
         Self {
             grad_scale: h.grad_scale as f32,
@@ -51,7 +51,8 @@ impl Coefficients {
     }
 
     /// p ← (1 − γλ)·p,  m ← β₁m + (1 − β₁)g,  v ← β₂v + (1 − β₂)g²,
-    /// p ← p − γ/(1 − β₁ᵏ) · m / (√v/√(1 − β₂ᵏ) + ε), in PyTorch's order of operations.
+    /// p ← p − γ/(1 − β₁ᵏ) · m / (√v/√(1 − β₂ᵏ) + ε), in PyTorch's order of operations, so that rounding is
+    /// the same (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2).
     fn update(&self, param: &mut [f32], m: &mut [f32], v: &mut [f32], grad: &[f32]) {
         for (((p, m), v), g) in param.iter_mut().zip(m).zip(v).zip(grad) {
             let g = g * self.grad_scale;
@@ -72,7 +73,7 @@ pub fn adamw_step(param: &mut [f32], m: &mut [f32], v: &mut [f32], grad: &[f32],
     assert!(m.len() == n && v.len() == n && grad.len() == n, "the optimiser's arrays differ in length");
     assert!(h.step > 0, "optimiser steps count from 1");
     let coefficients = Coefficients::new(h);
-    // Most tensors of a network are small; they are not worth a visit to the pool.
+    // Most tensors of a network are small: waking other threads would take longer than the work.
     if n <= CHUNK {
         return coefficients.update(param, m, v, grad);
     }
@@ -89,7 +90,7 @@ pub fn adamw_step(param: &mut [f32], m: &mut [f32], v: &mut [f32], grad: &[f32],
 /// # Shapes
 /// `ema`, `param` \[n\].
 pub fn ema_update(ema: &mut [f32], param: &[f32], decay: f64) {
-    assert!(ema.len() == param.len(), "the average of {} weights over {}", ema.len(), param.len());
+    assert!(ema.len() == param.len(), "a moving average of {} weights for {} parameters", ema.len(), param.len());
     if decay == 0.0 {
         return ema.copy_from_slice(param);
     }
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_step_goes_by_the_sign_of_the_gradient() {
+    fn the_first_step_follows_the_sign_of_the_gradient() {
         let (mut p, mut m, mut v) = ([1.0, 1.0, 1.0], [0.0; 3], [0.0; 3]);
         adamw_step(&mut p, &mut m, &mut v, &[3.0, -0.5, 0.0], &H);
         for (p, expected) in p.iter().zip([0.9999 - 0.01, 0.9999 + 0.01, 0.9999]) {
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn scaling_equals_a_scaled_gradient() {
+    fn grad_scale_equals_a_scaled_gradient() {
         let grad = wave(100, 0.3);
         let halved: Vec<f32> = grad.iter().map(|g| g * 0.5).collect();
         let run = |grad: &[f32], h: &AdamW| {
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_follows_an_f64_run() {
+    fn the_steps_agree_with_f64() {
         let n = 64;
         let (mut p, mut m, mut v) = (wave(n, 0.7), vec![0.0; n], vec![0.0; n]);
         let mut exact: Vec<[f64; 3]> = p.iter().map(|&p| [f64::from(p), 0.0, 0.0]).collect();

@@ -1,6 +1,6 @@
-//! Batch normalisation: every channel by its mean and variance over all samples and positions.
-use crate::lanes::{Kernel, Level, Simd, map, map2};
-use crate::norm::{sum, sums_of};
+//! Batch normalisation: every channel is normalised by its mean and variance over all samples and positions.
+use crate::norm::{sum, sum_and_moment};
+use crate::simd::{Isa, Kernel, Simd, map, map2};
 use crate::team::Share;
 use rayon::prelude::*;
 
@@ -9,9 +9,9 @@ use rayon::prelude::*;
 /// # Shapes
 /// `x` `[n, c, positions]` to `[c]`.
 pub fn moments(x: &[f32], c: usize, positions: usize) -> Vec<[f32; 2]> {
-    let level = Level::best();
+    let isa = Isa::detect();
     let mut moments = vec![[0.0; 2]; c];
-    moments.par_iter_mut().enumerate().share(|(channel, to)| *to = level.run(Moments { x, c, positions, channel }));
+    moments.par_iter_mut().enumerate().share(|(channel, to)| *to = isa.run(Moments { x, c, positions, channel }));
     moments
 }
 
@@ -47,7 +47,7 @@ impl Kernel for Moments<'_> {
         let m = s.splat(mean);
         let mut squares = 0.0;
         for plane in planes() {
-            // Lanes that fill a vector would count as values of zero.
+            // The incomplete vector is summed separately: its padding of zeros would count as values.
             let (whole, rest) = plane.split_at(plane.len() / S::LANES * S::LANES);
             squares += sum(
                 s,
@@ -64,15 +64,15 @@ impl Kernel for Moments<'_> {
     }
 }
 
-/// out = x·scale + shift, each of the channel.
+/// out = x·scale + shift, with scale and shift of the channel.
 ///
 /// # Shapes
 /// `x`, `out` `[n, c, positions]`, `affine` `[c]` of scale and shift.
 pub fn apply(x: &[f32], affine: &[[f32; 2]], positions: usize, out: &mut [f32]) {
     assert!(x.len() == out.len() && x.len().is_multiple_of((affine.len() * positions).max(1)));
-    let level = Level::best();
+    let isa = Isa::detect();
     let planes = out.par_chunks_mut(positions).zip(x.par_chunks(positions)).enumerate();
-    planes.share(|(i, (out, x))| level.run(Apply { x, affine: affine[i % affine.len()], out }));
+    planes.share(|(i, (out, x))| isa.run(Apply { x, affine: affine[i % affine.len()], out }));
 }
 
 struct Apply<'a> {
@@ -111,21 +111,22 @@ pub fn backward(
 ) {
     let c = gamma.len();
     assert!(x.len() == dy.len() && x.len() == dx.len() && stats.len() == c && dgamma.len() == c && dbeta.len() == c);
-    let (level, count) = (Level::best(), (x.len() / c) as f64);
-    // dx = a·dy + b·x + e: coefficients of every channel.
+    let (isa, count) = (Isa::detect(), (x.len() / c) as f64);
+    // dx = a·dy + b·x + e, with the coefficients a, b and e of the channel.
     let mut coefficients = vec![[0.0; 3]; c];
     let channels = coefficients.par_iter_mut().zip(dgamma).zip(dbeta).zip(stats).enumerate();
     channels.share(|(channel, (((to, dgamma), dbeta), &[mean, rstd]))| {
-        let [total, along] = level.run(Sums { x, dy, c, positions, channel, mean });
+        let [sum_dy, sum_dy_x] = isa.run(Sums { x, dy, c, positions, channel, mean });
         let (rstd, gamma) = (f64::from(rstd), f64::from(gamma[channel]));
-        (*dbeta, *dgamma) = (total as f32, (along * rstd) as f32);
-        let slope = -gamma * rstd.powi(3) * along / count;
-        *to = [gamma * rstd, slope, -gamma * rstd * total / count - slope * f64::from(mean)].map(|v| v as f32);
+        (*dbeta, *dgamma) = (sum_dy as f32, (sum_dy_x * rstd) as f32);
+        let slope = -gamma * rstd.powi(3) * sum_dy_x / count;
+        *to = [gamma * rstd, slope, -gamma * rstd * sum_dy / count - slope * f64::from(mean)].map(|v| v as f32);
     });
     let planes = dx.par_chunks_mut(positions).zip(x.par_chunks(positions)).zip(dy.par_chunks(positions));
-    planes.enumerate().share(|(i, ((dx, x), dy))| level.run(Backward { x, dy, factors: coefficients[i % c], dx }));
+    planes.enumerate().share(|(i, ((dx, x), dy))| isa.run(Backward { x, dy, coefficients: coefficients[i % c], dx }));
 }
 
+/// Σ dy and Σ dy·(x − mean) of one channel.
 struct Sums<'a> {
     x: &'a [f32],
     dy: &'a [f32],
@@ -143,17 +144,18 @@ impl Kernel for Sums<'_> {
         let of = |x| planes(x, self.c, self.positions, self.channel);
         let mut result = [0.0; 2];
         for (x, dy) in of(self.x).zip(of(self.dy)) {
-            let (total, along) = sums_of(s, dy, x, self.mean);
-            result = [result[0] + total, result[1] + along];
+            let (sum, moment) = sum_and_moment(s, dy, x, self.mean);
+            result = [result[0] + sum, result[1] + moment];
         }
         result
     }
 }
 
+/// dx = a·dy + b·x + e of one plane.
 struct Backward<'a> {
     x: &'a [f32],
     dy: &'a [f32],
-    factors: [f32; 3],
+    coefficients: [f32; 3],
     dx: &'a mut [f32],
 }
 
@@ -162,7 +164,7 @@ impl Kernel for Backward<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let [a, b, e] = self.factors.map(|v| s.splat(v));
+        let [a, b, e] = self.coefficients.map(|v| s.splat(v));
         map2(
             s,
             self.x,
@@ -181,7 +183,7 @@ mod tests {
 
     const EPSILON: f64 = 1e-3;
 
-    /// out, dx, dgamma, dbeta.
+    /// The output, dx, dgamma and dbeta.
     fn run(n: usize, c: usize, positions: usize) -> [Vec<f32>; 4] {
         let (x, dy) = (numbers(1, n * c * positions), numbers(2, n * c * positions));
         let (gamma, beta) = (numbers(3, c), numbers(4, c));
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_follow_the_formulas() {
+    fn the_kernels_agree_with_f64() {
         for (n, c, positions) in [(2, 1, 1), (3, 16, 49), (4, 5, 1000), (1, 8, 64)] {
             for (i, (got, exact)) in run(n, c, positions).iter().zip(&exact(n, c, positions)).enumerate() {
                 assert_close(got, exact, 1e-5, &format!("{n} {c} {positions}, result {i}"));
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_do_not_change_a_bit() {
+    fn bits_do_not_depend_on_threads() {
         let [one, two, three] = pools(|| run(5, 16, 100));
         assert!(one == two && one == three);
     }

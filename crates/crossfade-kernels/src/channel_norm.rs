@@ -1,16 +1,16 @@
-//! Normalisation over the channels of every position, with a gain: (x − mean)/√(variance + ε)·g.
-use crate::lanes::{Kernel, Level, Simd};
-use crate::pool::Workspace;
+//! Layer normalisation over the channels of every position, with a gain: (x − mean)/√(variance + ε)·g.
+use crate::simd::{Isa, Kernel, Simd};
 use crate::team::Share;
+use crate::workspace::Workspace;
 use rayon::prelude::*;
 
-/// Positions worked on together: all of their channels stay in the cache.
+/// Positions that are computed together: all of their channels fit the cache.
 const STRIP: usize = 64;
 
 /// Added to the variance.
 const EPSILON: f32 = 1e-5;
 
-/// The normalised `x`; `stats` receives mean and 1/√(variance + ε) of every position, as the backward pass wants them.
+/// The forward pass. `stats` receives mean and 1/√(variance + ε) of every position, for the backward pass.
 ///
 /// # Shapes
 /// `x`, `out` `[n, c, positions]`, `gain` `[c]`, `stats` `[n, 2, positions]`.
@@ -21,7 +21,7 @@ pub fn forward(x: &[f32], gain: &[f32], positions: usize, out: &mut [f32], stats
         return;
     }
     let samples = out.par_chunks_mut(size).zip(x.par_chunks(size)).zip(stats.par_chunks_mut(2 * positions));
-    samples.share(|((out, x), stats)| Level::best().run(Forward { x, gain, positions, out, stats }));
+    samples.share(|((out, x), stats)| Isa::detect().run(Forward { x, gain, positions, out, stats }));
 }
 
 struct Forward<'a> {
@@ -35,11 +35,12 @@ struct Forward<'a> {
 impl Kernel for Forward<'_> {
     type Output = ();
 
+    // Plain loops: the compiler turns them into vectors of the instruction set in which it compiles `run`.
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let n = self.positions;
         let (means, rstds) = self.stats.split_at_mut(n);
-        let share = 1.0 / self.gain.len() as f32;
+        let inverse_c = 1.0 / self.gain.len() as f32;
         for first in (0..n).step_by(STRIP) {
             let at = first..(first + STRIP).min(n);
             let (mean, rstd) = (&mut means[at.clone()], &mut rstds[at.clone()]);
@@ -48,12 +49,12 @@ impl Kernel for Forward<'_> {
             for row in self.x.chunks_exact(n) {
                 mean.iter_mut().zip(&row[at.clone()]).for_each(|(m, x)| *m += x);
             }
-            mean.iter_mut().for_each(|m| *m *= share);
+            mean.iter_mut().for_each(|m| *m *= inverse_c);
             for row in self.x.chunks_exact(n) {
                 let row = row[at.clone()].iter().zip(&*mean);
                 rstd.iter_mut().zip(row).for_each(|(v, (x, m))| *v += (x - m) * (x - m));
             }
-            rstd.iter_mut().for_each(|v| *v = 1.0 / (*v * share + EPSILON).sqrt());
+            rstd.iter_mut().for_each(|v| *v = 1.0 / (*v * inverse_c + EPSILON).sqrt());
             for ((row, out), gain) in self.x.chunks_exact(n).zip(self.out.chunks_exact_mut(n)).zip(self.gain) {
                 let row = row[at.clone()].iter().zip(&*mean).zip(&*rstd);
                 out[at.clone()].iter_mut().zip(row).for_each(|(o, ((x, m), r))| *o = (x - m) * (r * gain));
@@ -62,7 +63,7 @@ impl Kernel for Forward<'_> {
     }
 }
 
-/// The gradients by `x` and by `gain` from `dy`, with the `stats` of the forward pass.
+/// The backward pass: the gradients by `x` and by `gain`, from `dy` and the `stats` of the forward pass.
 ///
 /// # Shapes
 /// `x`, `dy`, `dx` `[n, c, positions]`, `gain`, `dgain` `[c]`, `stats` `[n, 2, positions]`.
@@ -84,7 +85,7 @@ pub fn backward(
     let samples = dx.par_chunks_mut(size).zip(x.par_chunks(size)).zip(dy.par_chunks(size));
     let samples = samples.zip(stats.par_chunks(2 * positions)).zip(sums.par_chunks_mut(c));
     samples.share(|((((dx, x), dy), stats), sums)| {
-        Level::best().run(Backward { x, dy, gain, stats, positions, dx, sums });
+        Isa::detect().run(Backward { x, dy, gain, stats, positions, dx, sums });
     });
     for sums in sums.chunks_exact(c) {
         dgain.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
@@ -109,38 +110,39 @@ impl Kernel for Backward<'_> {
     fn run<S: Simd>(self, _: S) {
         let n = self.positions;
         let (means, rstds) = self.stats.split_at(n);
-        let share = 1.0 / self.gain.len() as f32;
+        let inverse_c = 1.0 / self.gain.len() as f32;
         self.sums.fill(0.0);
         for first in (0..n).step_by(STRIP) {
             let at = first..(first + STRIP).min(n);
             let (mean, rstd) = (&means[at.clone()], &rstds[at.clone()]);
-            let (mut total, mut along) = ([0.0f32; STRIP], [0.0f32; STRIP]);
+            // Σ g dy and Σ g dy x̂ over the channels.
+            let (mut sum_dy, mut sum_dy_x_hat) = ([0.0f32; STRIP], [0.0f32; STRIP]);
             let rows = self.x.chunks_exact(n).zip(self.dy.chunks_exact(n)).zip(self.gain.iter().zip(&mut *self.sums));
             for ((x, dy), (gain, sum)) in rows {
                 let mut products = [0.0f32; STRIP];
                 let row = x[at.clone()].iter().zip(&dy[at.clone()]).zip(mean.iter().zip(rstd));
-                let sums = total.iter_mut().zip(&mut along).zip(&mut products);
-                for (((x, dy), (m, r)), ((total, along), product)) in row.zip(sums) {
+                let sums = sum_dy.iter_mut().zip(&mut sum_dy_x_hat).zip(&mut products);
+                for (((x, dy), (m, r)), ((sum_dy, sum_dy_x_hat), product)) in row.zip(sums) {
                     *product = dy * ((x - m) * r);
-                    *total += gain * dy;
-                    *along += gain * *product;
+                    *sum_dy += gain * dy;
+                    *sum_dy_x_hat += gain * *product;
                 }
                 *sum += pairwise(products);
             }
             let rows = self.x.chunks_exact(n).zip(self.dy.chunks_exact(n)).zip(self.dx.chunks_exact_mut(n));
             for (((x, dy), dx), gain) in rows.zip(self.gain) {
                 let row = x[at.clone()].iter().zip(&dy[at.clone()]).zip(mean.iter().zip(rstd));
-                let row = row.zip(total.iter().zip(&along));
+                let row = row.zip(sum_dy.iter().zip(&sum_dy_x_hat));
                 // dx = rstd·(g dy − mean(g dy) − x̂ mean(g dy x̂)), means over the channels.
-                for (dx, (((x, dy), (m, r)), (total, along))) in dx[at.clone()].iter_mut().zip(row) {
-                    *dx = r * (gain * dy - share * (total + (x - m) * r * along));
+                for (dx, (((x, dy), (m, r)), (sum_dy, sum_dy_x_hat))) in dx[at.clone()].iter_mut().zip(row) {
+                    *dx = r * (gain * dy - inverse_c * (sum_dy + (x - m) * r * sum_dy_x_hat));
                 }
             }
         }
     }
 }
 
-/// The sum, in halves.
+/// The sum: the upper half is added to the lower one until a single number is left.
 #[inline(always)]
 fn pairwise(mut x: [f32; STRIP]) -> f32 {
     let mut width = STRIP;
@@ -167,7 +169,7 @@ mod tests {
         [out, dx, dgain]
     }
 
-    /// The formulas in f64; the gradient by differences would be less exact.
+    /// The formulas in f64, which are more exact than a gradient by finite differences.
     fn exact(n: usize, c: usize, positions: usize) -> [Vec<f64>; 3] {
         let (x, dy, gain) = (numbers(1, n * c * positions), numbers(2, n * c * positions), numbers(3, c));
         let (mut out, mut dx, mut dgain) = (vec![0.0; x.len()], vec![0.0; x.len()], vec![0.0; c]);
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_follow_the_formulas() {
+    fn the_kernels_agree_with_f64() {
         for (n, c, positions) in [(1, 2, 1), (3, 16, 49), (2, 33, 200), (1, 8, 64)] {
             for (got, exact) in run(n, c, positions).iter().zip(&exact(n, c, positions)) {
                 assert_close(got, exact, 2e-5, &format!("{n} {c} {positions}"));
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_do_not_change_a_bit() {
+    fn bits_do_not_depend_on_threads() {
         let [one, two, three] = pools(|| run(5, 16, 100));
         assert!(one == two && one == three);
     }

@@ -1,38 +1,39 @@
-//! Dropout whose mask is a counter's hash: nothing is stored, the backward pass makes it again.
+//! Dropout whose mask is the hash of a counter: no mask is stored, the backward pass computes it again.
 use crate::CHUNK;
-use crate::lanes::{Kernel, Level, Simd};
+use crate::simd::{Isa, Kernel, Simd};
 use crate::team::Share;
 use rayon::prelude::*;
 
-/// out = x·mask: 0 where the 16 bits of an element are below `threshold`, 2^16/(2^16 − threshold) elsewhere. Four
-/// elements share the 64 bits of SplitMix64 at `start` + i/4, `start` being that of their sample.
+/// out = x·mask. Every element has 16 random bits: the mask is 0 where they are below `threshold`, and
+/// 2^16/(2^16 − threshold) elsewhere. Element i of a sample takes a quarter of the 64 bits of SplitMix64 at the counter
+/// `start` + i/4, where `start` is that of the sample.
 ///
 /// # Shapes
 /// `x`, `out` `[n, size]`, `starts` `[n]`.
 pub fn dropout(x: &[f32], starts: &[u64], threshold: u16, out: &mut [f32]) {
     assert!(!starts.is_empty() && x.len() == out.len() && x.len().is_multiple_of(starts.len()));
-    let (level, size) = (Level::best(), x.len() / starts.len());
-    let kept = (65536.0 / f64::from(65536 - u32::from(threshold))) as f32;
+    let (isa, size) = (Isa::detect(), x.len() / starts.len());
+    let keep_factor = (65536.0 / f64::from(65536 - u32::from(threshold))) as f32;
     let samples = out.par_chunks_mut(size.max(1)).zip(x.par_chunks(size.max(1))).zip(starts);
     samples.share(|((out, x), &start)| {
         out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).enumerate().share(|(i, (out, x))| {
-            level.run(Drop { x, start: start.wrapping_add((i * CHUNK / 4) as u64), threshold, kept, out });
+            isa.run(Mask { x, start: start.wrapping_add((i * CHUNK / 4) as u64), threshold, keep_factor, out });
         });
     });
 }
 
-struct Drop<'a> {
+struct Mask<'a> {
     x: &'a [f32],
     start: u64,
     threshold: u16,
-    kept: f32,
+    keep_factor: f32,
     out: &'a mut [f32],
 }
 
-impl Kernel for Drop<'_> {
+impl Kernel for Mask<'_> {
     type Output = ();
 
-    /// Plain loops that the compiler turns into vectors of whichever width `S` stands for.
+    /// Plain loops: the compiler turns them into vectors of the instruction set in which it compiles `run`.
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         const WORDS: usize = 16;
@@ -42,7 +43,7 @@ impl Kernel for Drop<'_> {
             for (word, four) in factors.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 let bits = mix(first.wrapping_add(word as u64));
                 for (lane, factor) in four.iter_mut().enumerate() {
-                    *factor = if (bits >> (16 * lane)) as u16 >= self.threshold { self.kept } else { 0.0 };
+                    *factor = if (bits >> (16 * lane)) as u16 >= self.threshold { self.keep_factor } else { 0.0 };
                 }
             }
             out.iter_mut().zip(x).zip(&factors).for_each(|((out, x), factor)| *out = x * factor);
@@ -64,16 +65,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_follow_their_counter() {
+    fn the_mask_follows_from_the_counter() {
         let (size, starts, threshold) = (CHUNK + 70, [7, u64::MAX - 3, 9], 20_000);
         let x = vec![1.0; 3 * size];
         let mut out = vec![9.0; 3 * size];
         dropout(&x, &starts, threshold, &mut out);
-        let kept = (65536.0 / (65536.0 - 20_000.0)) as f32;
+        let keep_factor = (65536.0 / (65536.0 - 20_000.0)) as f32;
         for (i, &y) in out.iter().enumerate() {
             let at = i % size;
             let bits = mix(starts[i / size].wrapping_add((at / 4) as u64)) >> (16 * (at % 4)) & 0xffff;
-            assert_eq!(y, if bits >= u64::from(threshold) { kept } else { 0.0 }, "element {i}");
+            assert_eq!(y, if bits >= u64::from(threshold) { keep_factor } else { 0.0 }, "element {i}");
         }
     }
 }

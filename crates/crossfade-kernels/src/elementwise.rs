@@ -1,49 +1,38 @@
-//! Functions of single elements: SiLU both ways, and sums.
+//! Element-wise functions: SiLU, its gradient, and sums.
 use crate::CHUNK;
-use crate::lanes::{Kernel, Level, Simd, map, map2, update};
+use crate::simd::{Isa, Kernel, Simd, map, map2, update};
 use crate::team::Share;
 use rayon::prelude::*;
 
-/// out = x·σ(x).
+/// out = SiLU(x) = x·σ(x).
 ///
 /// # Shapes
 /// `x`, `out` `[n]`.
 pub fn silu(x: &[f32], out: &mut [f32]) {
     assert_eq!(x.len(), out.len());
-    let level = Level::best();
-    out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).share(|(out, x)| level.run(Silu { x, out }));
+    let isa = Isa::detect();
+    out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).share(|(out, x)| isa.run(Silu { x, out }));
 }
 
-/// dx = dy·σ(x)(1 + x(1 − σ(x))).
+/// The gradient of [`silu`]: dx = dy·σ(x)(1 + x(1 − σ(x))).
 ///
 /// # Shapes
 /// `x`, `dy`, `dx` `[n]`.
 pub fn silu_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
     assert!(x.len() == dx.len() && dy.len() == dx.len());
-    let level = Level::best();
+    let isa = Isa::detect();
     let parts = dx.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).zip(dy.par_chunks(CHUNK));
-    parts.share(|((dx, x), dy)| level.run(SiluBackward { x, dy, dx }));
+    parts.share(|((dx, x), dy)| isa.run(SiluBackward { x, dy, dx }));
 }
 
-/// sum ← sum + x.
+/// sum += x.
 ///
 /// # Shapes
 /// `sum`, `x` `[n]`.
 pub fn add_to(sum: &mut [f32], x: &[f32]) {
     assert_eq!(x.len(), sum.len());
-    let level = Level::best();
-    sum.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).share(|(sum, x)| level.run(AddTo { sum, x }));
-}
-
-/// out = a + b.
-///
-/// # Shapes
-/// `a`, `b`, `out` `[n]`.
-pub fn add(a: &[f32], b: &[f32], out: &mut [f32]) {
-    assert!(a.len() == out.len() && b.len() == out.len());
-    let level = Level::best();
-    let parts = out.par_chunks_mut(CHUNK).zip(a.par_chunks(CHUNK)).zip(b.par_chunks(CHUNK));
-    parts.share(|((out, a), b)| level.run(Add { a, b, out }));
+    let isa = Isa::detect();
+    sum.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).share(|(sum, x)| isa.run(AddTo { sum, x }));
 }
 
 struct Silu<'a> {
@@ -81,7 +70,7 @@ impl Kernel for SiluBackward<'_> {
             self.dy,
             self.dx,
             #[inline(always)]
-            |x, dy| s.mul(dy, s.silu_slope(x)),
+            |x, dy| s.mul(dy, s.silu_derivative(x)),
         );
     }
 }
@@ -105,50 +94,29 @@ impl Kernel for AddTo<'_> {
     }
 }
 
-struct Add<'a> {
-    a: &'a [f32],
-    b: &'a [f32],
-    out: &'a mut [f32],
-}
-
-impl Kernel for Add<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        map2(
-            s,
-            self.a,
-            self.b,
-            self.out,
-            #[inline(always)]
-            |a, b| s.add(a, b),
-        );
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{assert_close, numbers};
 
     #[test]
-    fn silu_and_its_slope() {
+    fn silu_and_its_derivative() {
         for count in [0, 1, 15, 16, 1000, CHUNK + 7] {
             let x: Vec<f32> = numbers(1, count).iter().map(|x| 20.0 * x).collect();
             let dy = numbers(2, count);
             let exact = |f: fn(f64, f64) -> f64| -> Vec<f64> {
                 x.iter().zip(&dy).map(|(&x, &dy)| f(f64::from(x), f64::from(dy))).collect()
             };
-            for level in Level::all() {
+            for isa in Isa::available() {
                 let (mut y, mut dx) = (vec![9.0; count], vec![9.0; count]);
-                level.run(Silu { x: &x, out: &mut y });
-                level.run(SiluBackward { x: &x, dy: &dy, dx: &mut dx });
+                isa.run(Silu { x: &x, out: &mut y });
+                isa.run(SiluBackward { x: &x, dy: &dy, dx: &mut dx });
                 assert_close(&y, &exact(|x, _| x / (1.0 + (-x).exp())), 2e-7, "silu");
-                let slope = exact(|x, dy| {
+                let derivative = exact(|x, dy| {
                     let g = 1.0 / (1.0 + (-x).exp());
                     dy * g * (1.0 + x * (1.0 - g))
                 });
-                assert_close(&dx, &slope, 5e-7, "its gradient");
+                assert_close(&dx, &derivative, 5e-7, "its gradient");
             }
         }
     }
@@ -168,9 +136,8 @@ mod tests {
     #[test]
     fn sums() {
         let (a, b) = (numbers(1, CHUNK + 5), numbers(2, CHUNK + 5));
-        let (mut out, mut sum) = (vec![9.0; a.len()], a.clone());
-        add(&a, &b, &mut out);
+        let mut sum = a.clone();
         add_to(&mut sum, &b);
-        assert!(out == sum && out.iter().zip(&a).zip(&b).all(|((o, a), b)| *o == a + b));
+        assert!(sum.iter().zip(&a).zip(&b).all(|((sum, a), b)| *sum == a + b));
     }
 }

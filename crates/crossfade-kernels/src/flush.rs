@@ -1,15 +1,16 @@
-//! Subnormal numbers, which x86 computes many times slower than others, treated as zero.
+//! Treating subnormal numbers as zero: x86 processors compute with them many times slower than with others.
 
 /// Makes arithmetic of the *current thread* read subnormal inputs as zero and write subnormal results as zero, from now
 /// until the thread ends (flush-to-zero and denormals-are-zero of MXCSR). Other threads, and threads started later by a
 /// pool, keep their own setting. Does nothing on other architectures than x86_64.
 ///
-/// Set it on every thread that calls kernels, or on none; threads that help with a kernel follow the caller. Otherwise a result could depend on the thread that computed it, and with it on the thread count.
+/// Set it on every thread that calls kernels or on none; threads that help with a kernel take over the caller's setting.
+/// Otherwise a result could depend on the thread that computed it, and so on the number of threads.
 ///
 /// # Safety
 /// Rust assumes the default floating-point environment, so the compiler may still evaluate an operation on subnormal
 /// numbers exactly, for instance in advance. The caller promises that no code on this thread, libraries included, relies
-/// on a subnormal number being told apart from zero: not for memory safety (as in `x != 0.0` before an unchecked
+/// on a difference between a subnormal number and zero: not for memory safety (as in `x != 0.0` before an unchecked
 /// access), and not for a correct result.
 #[inline(never)]
 pub unsafe fn flush_subnormals() {
@@ -28,7 +29,7 @@ pub unsafe fn flush_subnormals() {
     }
 }
 
-/// How a thread treats subnormal numbers, for handing on to a thread that helps it.
+/// How a thread treats subnormal numbers, to be passed to the threads that help it.
 #[derive(Clone, Copy)]
 pub(crate) struct Mode {
     #[cfg(target_arch = "x86_64")]
@@ -36,7 +37,7 @@ pub(crate) struct Mode {
 }
 
 impl Mode {
-    /// That of the current thread.
+    /// The mode of the current thread.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn current() -> Self {
         let mut mxcsr = 0u32;
@@ -45,13 +46,13 @@ impl Mode {
         Self { mxcsr }
     }
 
-    /// Makes the current thread's the same.
+    /// Sets the mode of the current thread.
     ///
     /// # Safety
-    /// As for [`flush_subnormals`]; and the mode comes from a thread of this program.
+    /// The conditions of [`flush_subnormals`]; and the mode was read from a thread of this program.
     #[cfg(target_arch = "x86_64")]
     pub(crate) unsafe fn set(self) {
-        // SAFETY: reads the four bytes, which another thread had in its register; the caller answers for the rest.
+        // SAFETY: reads the four bytes, which another thread had in its register; the rest is the caller's promise.
         unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const self.mxcsr, options(nostack, preserves_flags)) };
     }
 
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn flushing_is_for_one_thread() {
+    fn flushing_affects_one_thread() {
         let flushed = std::thread::spawn(|| {
             // SAFETY: the thread does nothing but the comparison below.
             unsafe { flush_subnormals() };

@@ -1,41 +1,44 @@
-//! Linear maps of the rows and columns of planes: interpolation, pooling, and their gradients.
+//! Separable linear maps of planes, such as interpolation and pooling, and their gradients: one sparse matrix for the rows
+//! and one for the columns.
 use crate::CHUNK;
-use crate::pool::Workspace;
 use crate::team::Share;
+use crate::workspace::Workspace;
 use rayon::prelude::*;
 
-/// A sparse matrix that maps a line to another.
+/// A sparse matrix that maps a line of pixels (a row or a column of a plane) to another line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineMap {
     from: usize,
-    /// Where the entries of every output begin, and the end of the last.
+    /// The entries of output i are `starts[i]..starts[i + 1]`, as in the CSR format.
     starts: Vec<usize>,
+    /// Column and weight.
     entries: Vec<(usize, f32)>,
 }
 
 impl LineMap {
-    /// A map of lines of `from` numbers; every output is a weighted sum of the inputs given with their weights.
+    /// A map from lines of `from` numbers. Every item of `outputs` lists the inputs that one output sums, with their
+    /// weights.
     pub fn new(from: usize, outputs: impl IntoIterator<Item = Vec<(usize, f32)>>) -> Self {
         let (mut starts, mut entries) = (vec![0], vec![]);
         for output in outputs {
-            assert!(output.iter().all(|(i, _)| *i < from), "a line of {from} has no such element");
+            assert!(output.iter().all(|(i, _)| *i < from), "an output reads beyond a line of {from} numbers");
             entries.extend(output);
             starts.push(entries.len());
         }
         Self { from, starts, entries }
     }
 
-    /// Numbers of an output line.
+    /// Length of an output line.
     pub fn to(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// Numbers of an input line.
+    /// Length of an input line.
     pub fn from(&self) -> usize {
         self.from
     }
 
-    /// The whole matrix, `[to, from]`.
+    /// The matrix in full, `[to, from]`.
     pub fn dense(&self) -> Vec<f32> {
         let mut matrix = vec![0.0; self.to() * self.from];
         for (i, row) in matrix.chunks_exact_mut(self.from.max(1)).enumerate() {
@@ -48,7 +51,7 @@ impl LineMap {
         &self.entries[self.starts[output]..self.starts[output + 1]]
     }
 
-    /// The transposed matrix, which maps gradients.
+    /// The transposed matrix, which maps gradients back.
     pub fn transposed(&self) -> Self {
         let mut outputs = vec![vec![]; self.from];
         for i in 0..self.to() {
@@ -57,8 +60,8 @@ impl LineMap {
         Self::new(self.to(), outputs)
     }
 
-    /// Every row of `x` mapped.
-    fn rows(&self, x: &[f32], out: &mut [f32]) {
+    /// Maps every row of `x`.
+    fn map_rows(&self, x: &[f32], out: &mut [f32]) {
         for (x, out) in x.chunks_exact(self.from).zip(out.chunks_exact_mut(self.to())) {
             for (i, out) in out.iter_mut().enumerate() {
                 *out = self.entries(i).iter().map(|&(j, weight)| weight * x[j]).sum();
@@ -66,8 +69,8 @@ impl LineMap {
         }
     }
 
-    /// Every column of `x`, which is `width` wide, mapped.
-    fn columns(&self, x: &[f32], width: usize, out: &mut [f32]) {
+    /// Maps every column of `x`, whose rows have `width` numbers.
+    fn map_columns(&self, x: &[f32], width: usize, out: &mut [f32]) {
         for (i, out) in out.chunks_exact_mut(width).enumerate() {
             out.fill(0.0);
             for &(j, weight) in self.entries(i) {
@@ -77,29 +80,29 @@ impl LineMap {
     }
 }
 
-/// Every plane with its columns mapped by `rows` (as many rows as that gives) and its rows by `columns`.
+/// Maps every plane P to R P Cᵀ, where R is the matrix `rows`, which changes the number of rows, and C is `columns`.
 ///
 /// # Shapes
 /// `x` `[planes, h, w]` to `[planes, rows.to(), columns.to()]`.
 pub fn map(x: &[f32], rows: &LineMap, columns: &LineMap, out: &mut [f32]) {
     let (from, to) = (rows.from * columns.from, rows.to() * columns.to());
-    assert!(x.len() * to == out.len() * from, "other planes");
+    assert!(x.len() * to == out.len() * from, "planes of another size");
     if out.is_empty() {
         return;
     }
-    // What makes the plane smaller, or less large, comes first.
-    let first_rows = rows.to() * columns.from <= rows.from * columns.to();
-    let middle = if first_rows { rows.to() * columns.from } else { rows.from * columns.to() };
+    // The order that leaves the smaller plane in between is the faster one.
+    let rows_first = rows.to() * columns.from <= rows.from * columns.to();
+    let middle = if rows_first { rows.to() * columns.from } else { rows.from * columns.to() };
     let share = (CHUNK / from.max(to)).max(1);
     out.par_chunks_mut(share * to).zip(x.par_chunks(share * from)).share(|(out, x)| {
-        let room = &mut *Workspace::take(middle);
+        let between = &mut *Workspace::take(middle);
         for (out, x) in out.chunks_exact_mut(to).zip(x.chunks_exact(from)) {
-            if first_rows {
-                rows.columns(x, columns.from, room);
-                columns.rows(room, out);
+            if rows_first {
+                rows.map_columns(x, columns.from, between);
+                columns.map_rows(between, out);
             } else {
-                columns.rows(x, room);
-                rows.columns(room, columns.to(), out);
+                columns.map_rows(x, between);
+                rows.map_columns(between, columns.to(), out);
             }
         }
     });

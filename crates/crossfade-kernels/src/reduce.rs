@@ -1,4 +1,4 @@
-//! Sums and tests over whole arrays.
+//! Reductions of whole arrays.
 use crate::CHUNK;
 use crate::team::Share;
 use rayon::prelude::*;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Independent accumulators, so that the additions of one chunk need not wait for each other.
 const LANES: usize = 8;
 
-/// Σ x² in f64. A value that is not finite makes the sum not finite.
+/// Σ x² in f64. It is not finite if one of the values is not.
 pub fn sum_sq(x: &[f32]) -> f64 {
     if x.len() <= CHUNK {
         return chunk_sum_sq(x);
     }
-    // Collected first and added in order: a parallel sum would depend on how the work was split.
+    // Collected first and added in order: the bits of a parallel sum would depend on how the work was split.
     let mut partial = vec![0.0; x.len().div_ceil(CHUNK)];
     partial.par_iter_mut().zip(x.par_chunks(CHUNK)).share(|(sum, x)| *sum = chunk_sum_sq(x));
     partial.iter().sum()
@@ -28,9 +28,9 @@ fn chunk_sum_sq(x: &[f32]) -> f64 {
     lanes.iter().sum::<f64>() + rest.iter().map(|&x| square(x)).sum::<f64>()
 }
 
-/// Whether no value is infinite or NaN.
+/// Whether all values are finite, neither infinite nor NaN.
 pub fn all_finite(x: &[f32]) -> bool {
-    // Without an early exit the loop over one chunk runs in vector registers.
+    // There is no early exit within a chunk: without one the compiler can vectorise the loop.
     let finite = |chunk: &[f32]| chunk.iter().fold(true, |all, x| all & x.is_finite());
     let all = AtomicBool::new(true);
     x.par_chunks(CHUNK).share(|chunk| {

@@ -1,4 +1,4 @@
-//! What the tests of the kernels share.
+//! Helpers of the kernels' tests.
 use rayon::ThreadPoolBuilder;
 
 /// Numbers in [−1, 1), the same for the same seed.
@@ -13,7 +13,7 @@ pub fn numbers(seed: u64, count: usize) -> Vec<f32> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// Largest difference at most `limit` times the largest exact value (or 0.01, where that is nothing but zeros).
+/// Asserts that no difference exceeds `limit` times the largest exact value, or `limit` times 0.01 if all are smaller.
 pub fn assert_close(got: &[f32], exact: &[f64], limit: f64, what: &str) {
     assert_eq!(got.len(), exact.len(), "{what}");
     let size = exact.iter().fold(1e-2, |a: f64, b| a.max(b.abs()));
@@ -23,7 +23,7 @@ pub fn assert_close(got: &[f32], exact: &[f64], limit: f64, what: &str) {
     }
 }
 
-/// The result with 1, 2 and 3 threads.
+/// The results of `work` on 1, 2 and 3 threads.
 pub fn pools<R: Send>(work: impl Fn() -> R + Sync) -> [R; 3] {
     [1, 2, 3].map(|threads| ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool").install(&work))
 }

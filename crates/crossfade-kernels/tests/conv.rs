@@ -236,7 +236,7 @@ const INVARIANT: [[usize; 8]; 6] = [
 ];
 
 #[test]
-fn a_picture_has_the_same_bits_in_any_batch() {
+fn an_image_has_the_same_bits_in_any_batch() {
     for sizes in INVARIANT {
         let case = Case::new(shape(sizes));
         let (s, all) = (case.s, case.run(Method::choose(&case.s)));
@@ -249,9 +249,9 @@ fn a_picture_has_the_same_bits_in_any_batch() {
             forward(x, &case.weight, Some(&case.bias), &alone, &mut y);
             prepared.forward(x, Some(&case.bias), 1, &mut again);
             backward_input(dy, &case.weight, &alone, &mut dx);
-            assert!(y == all.y[k * y_len..][..y_len], "y of picture {k} of {s:?}");
-            assert!(y == again, "prepared weights, picture {k} of {s:?}");
-            assert!(dx == all.dx[k * x_len..][..x_len], "dx of picture {k} of {s:?}");
+            assert!(y == all.y[k * y_len..][..y_len], "y of image {k} of {s:?}");
+            assert!(y == again, "prepared weights, image {k} of {s:?}");
+            assert!(dx == all.dx[k * x_len..][..x_len], "dx of image {k} of {s:?}");
         }
     }
 }

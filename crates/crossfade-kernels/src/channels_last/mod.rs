@@ -1,26 +1,26 @@
-//! Networks that only run forward, on pictures whose channels lie side by side ([row][column]\[channel\]).
+//! Layers of networks that only run forward, on channels-last images ([row][column]\[channel\]).
 //!
-//! There the window of an output pixel is one run of floats for each row of the kernel, outputs of several layers can
-//! be written beside each other without a copy, and the zeros around a picture are part of it. Bias and ReLU are applied
-//! while a result is still in registers. A picture's result has the same bits in any batch; nothing here starts threads,
-//! so that each thread can take pictures of its own.
+//! In this order the window of an output pixel is one run of floats for each row of the kernel, several layers can write
+//! their outputs side by side without a copy, and the zero padding is stored with the image. Bias and ReLU are applied
+//! while a result is still in registers. The result for an image has the same bits in any batch. The layers run on the
+//! calling thread, so that each thread can take images of its own.
 mod direct;
 mod pool;
-mod product;
 mod winograd;
 
 pub use pool::{average_pool, max_pool, mean};
 
-use crate::lanes::Level;
-use crate::pool::Workspace;
+use crate::product::PackedMatrix;
+use crate::simd::Isa;
+use crate::workspace::Workspace;
 
-/// Output channels of a convolution come in groups of this many.
-pub const GROUP: usize = 16;
+/// The number of output channels of a convolution is a multiple of this.
+pub(crate) const GROUP: usize = 16;
 
-/// Pictures of one size, with a border of zeros around each.
+/// The feature maps of some images of one size, with a border of zeros around each.
 pub struct Map {
     images: usize,
-    room: usize,
+    capacity: usize,
     /// Rows without the border.
     pub h: usize,
     /// Columns without the border.
@@ -33,26 +33,26 @@ pub struct Map {
 }
 
 impl Map {
-    /// Room for `images` pictures, all zero.
+    /// Memory for `images` images, all zero.
     pub fn new(images: usize, [h, w, c]: [usize; 3], border: [usize; 2]) -> Self {
         let mut data = Workspace::take(images * (h + 2 * border[0]) * (w + 2 * border[1]) * c);
         data.fill(0.0);
-        Self { images, room: images, h, w, c, border, data: data.keep() }
+        Self { images, capacity: images, h, w, c, border, data: data.detach() }
     }
 
-    /// How many pictures there is room for.
+    /// How many images there is memory for.
     pub fn room(&self) -> usize {
-        self.room
+        self.capacity
     }
 
-    /// How many pictures the functions of this module work on.
+    /// How many images the functions of this module work on.
     pub fn images(&self) -> usize {
         self.images
     }
 
-    /// Sets that number, at most what there is room for.
+    /// Sets that number, which is at most [`Self::room`].
     pub fn set_images(&mut self, images: usize) {
-        assert!(images <= self.room, "{images} pictures where there is room for {}", self.room);
+        assert!(images <= self.capacity, "{images} images in a map with room for {}", self.capacity);
         self.images = images;
     }
 
@@ -61,37 +61,37 @@ impl Map {
         (self.w + 2 * self.border[1]) * self.c
     }
 
-    /// Floats from one picture to the next.
+    /// Floats from one image to the next.
     fn image(&self) -> usize {
         (self.h + 2 * self.border[0]) * self.row()
     }
 
-    /// Where pixel (y, x) of a picture begins; the border has negative places.
+    /// The offset of pixel (y, x) of an image; pixels of the border have negative coordinates.
     fn at(&self, image: usize, y: isize, x: isize) -> usize {
         let (y, x) = (y + self.border[0] as isize, x + self.border[1] as isize);
-        assert!(y >= 0 && x >= 0, "a place outside the border");
+        assert!(y >= 0 && x >= 0, "a pixel outside the border");
         image * self.image() + y as usize * self.row() + x as usize * self.c
     }
 
-    /// Row `y` of a picture, without the border.
+    /// Row `y` of an image, without the border.
     pub fn line(&self, image: usize, y: usize) -> &[f32] {
         let start = self.at(image, y as isize, 0);
         &self.data[start..start + self.w * self.c]
     }
 
-    /// Row `y` of a picture, without the border, to write.
+    /// Row `y` of an image, without the border, to write.
     pub fn line_mut(&mut self, image: usize, y: usize) -> &mut [f32] {
         let (start, len) = (self.at(image, y as isize, 0), self.w * self.c);
         &mut self.data[start..start + len]
     }
 
-    /// As the place for a result, from a picture and a channel on.
+    /// The destination of a layer's output that begins at an image and a channel of this map.
     pub fn from(&mut self, image: usize, channel: usize) -> Slot<'_> {
         Slot { map: self, image, channel }
     }
 }
 
-/// Where a layer writes: some pictures and channels of a map.
+/// Where a layer writes its output: the images and channels of a map from the given ones on.
 pub struct Slot<'a> {
     map: &'a mut Map,
     image: usize,
@@ -101,24 +101,32 @@ pub struct Slot<'a> {
 impl Slot<'_> {
     fn check(&self, images: usize, [h, w, c]: [usize; 3]) {
         let map = &self.map;
-        assert!([map.h, map.w] == [h, w], "a result of {h}x{w} into a map of {}x{}", map.h, map.w);
-        assert!(self.channel + c <= map.c && self.image + images <= map.room, "a result beyond the end of its map");
+        assert!(
+            [map.h, map.w] == [h, w],
+            "a layer with an output of {h}x{w} cannot write to a map of {}x{}",
+            map.h,
+            map.w
+        );
+        assert!(
+            self.channel + c <= map.c && self.image + images <= map.capacity,
+            "the output of a layer exceeds the channels or images of its map"
+        );
     }
 }
 
-/// The kernel of a convolution and how it moves over the picture.
+/// The kernel of a convolution and how it moves over the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Height and width.
     pub kernel: [usize; 2],
-    /// Step between outputs.
+    /// Distance of the windows of neighbouring outputs.
     pub stride: usize,
-    /// Zeros above and below, left and right.
+    /// Rows of zeros above and below, columns of zeros left and right.
     pub padding: [usize; 2],
 }
 
 impl Window {
-    /// Height and width of the output for a picture of `h` x `w`.
+    /// Height and width of the output for an image of `h` x `w`.
     pub fn output(&self, h: usize, w: usize) -> [usize; 2] {
         let side = |size: usize, i: usize| (size + 2 * self.padding[i] - self.kernel[i]) / self.stride + 1;
         [side(h, 0), side(w, 1)]
@@ -129,9 +137,9 @@ impl Window {
     }
 }
 
-/// relu(x ∗ weight + bias), its weights ready to compute with.
+/// The layer relu(x ∗ weight + bias), with packed weights.
 pub struct Conv {
-    level: Level,
+    isa: Isa,
     window: Window,
     ci: usize,
     co: usize,
@@ -140,7 +148,7 @@ pub struct Conv {
 }
 
 enum Method {
-    Direct(Workspace),
+    Direct(PackedMatrix),
     /// F(4x4, 3x3)
     Winograd3(Workspace),
     /// F(2x2, 5x5)
@@ -148,45 +156,48 @@ enum Method {
 }
 
 impl Conv {
-    /// Prepares weights for pictures of about `side` rows.
+    /// Packs the weights for images of about `side` rows.
     ///
     /// # Shapes
-    /// `weight` [co, ci, kernel], `bias` \[co\]; co a multiple of [`GROUP`].
+    /// `weight` [co, ci, kernel], `bias` \[co\]; co a multiple of 16.
     pub fn new(weight: &[f32], bias: &[f32], ci: usize, window: Window, side: usize) -> Self {
-        Self::with(Level::best(), weight, bias, ci, window, side)
+        Self::with(Isa::detect(), weight, bias, ci, window, side)
     }
 
-    fn with(level: Level, weight: &[f32], bias: &[f32], ci: usize, window: Window, side: usize) -> Self {
+    fn with(isa: Isa, weight: &[f32], bias: &[f32], ci: usize, window: Window, side: usize) -> Self {
         let co = bias.len();
-        assert!(co > 0 && co.is_multiple_of(GROUP), "{co} output channels are no multiple of {GROUP}");
+        assert!(
+            co > 0 && co.is_multiple_of(GROUP),
+            "the number of output channels must be a multiple of {GROUP}, not {co}"
+        );
         assert_eq!(weight.len(), co * ci * window.taps(), "weights of {window:?} from {ci} to {co} channels");
         assert!(window.stride > 0 && (0..2).all(|i| window.padding[i] < window.kernel[i]), "{window:?}");
-        // Small pictures have too few tiles for the larger transformed weights to pay.
+        // Transformed weights are larger; small images have too few tiles to make up for reading them.
         let tiled = window.stride == 1 && ci.is_multiple_of(GROUP) && side >= 16;
         let method = match window.kernel {
-            [3, 3] if tiled => Method::Winograd3(winograd::filters::<3>(level, weight, ci, co)),
-            [5, 5] if tiled => Method::Winograd5(winograd::filters::<5>(level, weight, ci, co)),
-            _ => Method::Direct(direct::filters(level, weight, ci, co, window.taps())),
+            [3, 3] if tiled => Method::Winograd3(winograd::filters::<3>(isa, weight, ci, co)),
+            [5, 5] if tiled => Method::Winograd5(winograd::filters::<5>(isa, weight, ci, co)),
+            _ => Method::Direct(direct::filters(isa, weight, ci, co, window.taps())),
         };
-        Self { level, window, ci, co, bias: bias.to_vec(), method }
+        Self { isa, window, ci, co, bias: bias.to_vec(), method }
     }
 
-    /// Rows, columns and channels of the result for pictures like those of `x`.
+    /// Rows, columns and channels of the output for the input `x`.
     pub fn output(&self, x: &Map) -> [usize; 3] {
         let [h, w] = self.window.output(x.h, x.w);
         [h, w, self.co]
     }
 
-    /// Computes all pictures of `x`, whose border must hold the padding.
+    /// Computes all images of `x`, whose border must hold the padding.
     pub fn forward(&self, x: &Map, out: Slot) {
         let [oh, ow] = self.window.output(x.h, x.w);
         out.check(x.images, [oh, ow, self.co]);
-        assert_eq!(x.c, self.ci, "channels of the input");
+        assert_eq!(x.c, self.ci, "the input has another number of channels than the weights");
         assert!((0..2).all(|i| x.border[i] >= self.window.padding[i]), "the border must hold the padding");
         match &self.method {
-            Method::Direct(filters) => self.level.run(direct::Direct { conv: self, filters, x, out }),
-            Method::Winograd3(filters) => self.level.run(winograd::Winograd::<4> { conv: self, filters, x, out }),
-            Method::Winograd5(filters) => self.level.run(winograd::Winograd::<2> { conv: self, filters, x, out }),
+            Method::Direct(filters) => self.isa.run(direct::Direct { conv: self, filters, x, out }),
+            Method::Winograd3(filters) => self.isa.run(winograd::Winograd::<4> { conv: self, filters, x, out }),
+            Method::Winograd5(filters) => self.isa.run(winograd::Winograd::<2> { conv: self, filters, x, out }),
         }
     }
 }
@@ -196,7 +207,7 @@ mod tests {
     use super::*;
     use crate::testing::{assert_close, numbers};
 
-    /// One picture by the formula, in f64.
+    /// One image by the formula, in f64.
     fn exact(x: &Map, image: usize, weight: &[f32], bias: &[f32], window: Window) -> Vec<f64> {
         let ([oh, ow], [kh, kw]) = (window.output(x.h, x.w), window.kernel);
         let mut y = vec![];
@@ -249,32 +260,35 @@ mod tests {
     };
 
     #[test]
-    fn every_window_follows_the_formula() {
+    fn every_window_agrees_with_f64() {
         for (window, ci, co, [h, w]) in WINDOWS {
-            // A border wider than the padding, a place in the middle of a larger map, two pictures.
+            // Two images with a border wider than the padding, and an output in the middle of a larger map.
             let x = filled(2, [h, w, ci], [window.padding[0] + 1, window.padding[1]]);
             let weight = numbers(5, co * ci * window.taps());
             let bias = numbers(6, co);
             let [oh, ow] = window.output(h, w);
-            for level in Level::all() {
-                let conv = Conv::with(level, &weight, &bias, ci, window, h);
+            for isa in Isa::available() {
+                let conv = Conv::with(isa, &weight, &bias, ci, window, h);
                 let mut out = Map::new(3, [oh, ow, co + 32], [0, 2]);
                 conv.forward(&x, out.from(1, 16));
                 for image in 0..2 {
                     let y = exact(&x, image, &weight, &bias, window);
-                    let name = format!("{level:?} {window:?}");
+                    let name = format!("{isa:?} {window:?}");
                     assert_close(&pixels(&out, image + 1, 16..16 + co), &y, 2e-5, &name);
-                    assert!(pixels(&out, image + 1, 0..16).iter().all(|&v| v == 0.0), "{name} wrote beside its place");
+                    assert!(
+                        pixels(&out, image + 1, 0..16).iter().all(|&v| v == 0.0),
+                        "{name} wrote outside its channels"
+                    );
                 }
                 let sum: f32 = out.data.iter().map(|v| v.abs()).sum();
                 let inside: f32 = (1..3).flat_map(|i| pixels(&out, i, 16..16 + co)).map(|v| v.abs()).sum();
-                assert!((sum - inside).abs() <= 1e-4 * sum, "{level:?} {window:?} wrote into the border");
+                assert!((sum - inside).abs() <= 1e-4 * sum, "{isa:?} {window:?} wrote into the border");
             }
         }
     }
 
     #[test]
-    fn a_picture_has_the_same_bits_in_any_batch() {
+    fn an_image_has_the_same_bits_in_any_batch() {
         for (window, ci, co, [h, w]) in WINDOWS {
             let mut x = filled(5, [h, w, ci], window.padding);
             let conv = Conv::new(&numbers(5, co * ci * window.taps()), &numbers(6, co), ci, window, h);

@@ -1,29 +1,29 @@
-//! Pooling.
+//! Pooling layers.
 use super::{Map, Slot, Window};
-use crate::lanes::{Kernel, Level, Simd};
+use crate::simd::{Isa, Kernel, Simd};
 
-/// The largest value of each window; what lies outside the picture does not count.
+/// The largest value of each window; pixels outside the image are ignored.
 ///
 /// # Shapes
-/// The result has the channels of `x`, a multiple of [`super::GROUP`].
+/// The output has the channels of `x`, a multiple of 16.
 pub fn max_pool(x: &Map, window: Window, out: Slot) {
     pool::<false>(x, window, out);
 }
 
-/// The mean of each window; what lies outside the picture does not count.
+/// The mean of each window; pixels outside the image are not counted.
 ///
 /// # Shapes
-/// As [`max_pool`].
+/// Those of [`max_pool`].
 pub fn average_pool(x: &Map, window: Window, out: Slot) {
     pool::<true>(x, window, out);
 }
 
-/// The mean over all pixels of a picture.
+/// The mean over all pixels of an image.
 ///
 /// # Shapes
 /// `out` [channels of `x`].
 pub fn mean(x: &Map, image: usize, out: &mut [f32]) {
-    assert_eq!(out.len(), x.c, "a mean of each channel");
+    assert_eq!(out.len(), x.c, "the mean needs one float for each channel");
     let mut sums = vec![0.0f64; x.c];
     for pixel in (0..x.h).flat_map(|y| x.line(image, y).chunks_exact(x.c)) {
         sums.iter_mut().zip(pixel).for_each(|(sum, &v)| *sum += f64::from(v));
@@ -36,7 +36,7 @@ fn pool<const AVERAGE: bool>(x: &Map, window: Window, out: Slot) {
     let [oh, ow] = window.output(x.h, x.w);
     out.check(x.images, [oh, ow, x.c]);
     assert!(x.c.is_multiple_of(super::GROUP) && (0..2).all(|i| window.padding[i] < window.kernel[i]));
-    Level::best().run(Pool::<AVERAGE> { x, window, out });
+    Isa::detect().run(Pool::<AVERAGE> { x, window, out });
 }
 
 struct Pool<'a, const AVERAGE: bool> {
@@ -56,7 +56,7 @@ impl<const AVERAGE: bool> Kernel for Pool<'_, AVERAGE> {
             let (top, bottom) = inside(oy, x.h, window, 0);
             for ox in 0..ow {
                 let (left, right) = inside(ox, x.w, window, 1);
-                let share = s.splat(1.0 / ((bottom - top) * (right - left)) as f32);
+                let inverse_count = s.splat(1.0 / ((bottom - top) * (right - left)) as f32);
                 let to = map.at(first + image, oy as isize, ox as isize) + channel;
                 for c in (0..x.c).step_by(S::LANES) {
                     let mut value = s.splat(if AVERAGE { 0.0 } else { f32::NEG_INFINITY });
@@ -67,7 +67,7 @@ impl<const AVERAGE: bool> Kernel for Pool<'_, AVERAGE> {
                             value = if AVERAGE { s.add(value, v) } else { s.max(v, value) };
                         }
                     }
-                    let value = if AVERAGE { s.mul(value, share) } else { value };
+                    let value = if AVERAGE { s.mul(value, inverse_count) } else { value };
                     s.store(value, &mut map.data[to + c..]);
                 }
             }
@@ -75,7 +75,7 @@ impl<const AVERAGE: bool> Kernel for Pool<'_, AVERAGE> {
     }
 }
 
-/// The rows (or columns) of window `o` that lie inside the picture.
+/// The rows (or columns) of window `o` that lie inside the image.
 fn inside(o: usize, size: usize, window: Window, side: usize) -> (usize, usize) {
     let start = o * window.stride;
     let end = (start + window.kernel[side]).saturating_sub(window.padding[side]).min(size);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_at_the_edge_count_only_what_is_there() {
+    fn windows_at_the_edge_ignore_pixels_outside() {
         for (stride, padding) in [(2, 0), (1, 1)] {
             let window = Window { kernel: [3, 3], stride, padding: [padding; 2] };
             let x = filled(2, [7, 9, 32], [1, 2]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_is_one() {
+    fn the_mean_is_over_all_pixels() {
         let x = filled(2, [4, 5, 16], [1, 1]);
         let mut out = vec![0.0; 16];
         mean(&x, 1, &mut out);

@@ -1,21 +1,21 @@
-//! Convolution of pictures in planes (NCHW): forward, and backward by input, by weights and by bias.
+//! Convolution of images in planes (NCHW), and its gradients by input, weights and bias.
 //!
-//! The algorithm follows from channels, picture, kernel and stride alone, and the order of every sum is fixed, so a
-//! picture's result has the same bits in any batch and on any number of threads.
+//! The algorithm depends on channels, image size, kernel and stride only, and the order of every sum is fixed. So the
+//! result for an image has the same bits in any batch and on any number of threads.
 mod direct;
-mod layout;
-mod spread;
+mod shift_add;
 mod winograd;
 
+use crate::product::PackedMatrix;
 use crate::simd::Isa;
 use crate::team::Share;
 use rayon::prelude::*;
-use winograd::Kernels;
+use winograd::Weights;
 
-/// Sizes of a convolution with a square kernel and zeros around the picture.
+/// Shape of a convolution with a square kernel and zero padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
-    /// Pictures in the batch.
+    /// Images in the batch.
     pub n: usize,
     /// Channels of the input.
     pub ci: usize,
@@ -27,9 +27,9 @@ pub struct ConvShape {
     pub w: usize,
     /// Height and width of the kernel.
     pub kernel: usize,
-    /// Step between outputs, in pixels of the input.
+    /// Distance of the windows of neighbouring outputs, in pixels of the input.
     pub stride: usize,
-    /// Zeros added on each side.
+    /// Rows or columns of zeros on each side.
     pub padding: usize,
 }
 
@@ -44,22 +44,22 @@ impl ConvShape {
         (self.w + 2 * self.padding - self.kernel) / self.stride + 1
     }
 
-    /// Floats of the input.
+    /// Number of floats in the input.
     pub fn x_len(&self) -> usize {
         self.n * self.ci * self.h * self.w
     }
 
-    /// Floats of the output.
+    /// Number of floats in the output.
     pub fn y_len(&self) -> usize {
         self.n * self.co * self.out_h() * self.out_w()
     }
 
-    /// Floats of the weights.
+    /// Number of floats in the weights.
     pub fn weight_len(&self) -> usize {
         self.co * self.ci * self.taps()
     }
 
-    /// Multiplications and additions of the direct method, each counted as one operation.
+    /// Multiplications and additions of the direct method, counted separately.
     pub fn flops(&self) -> f64 {
         2.0 * self.y_len() as f64 * (self.ci * self.taps()) as f64
     }
@@ -82,10 +82,10 @@ impl ConvShape {
 
     fn check(&self) {
         let sizes = [self.ci, self.co, self.h, self.w, self.kernel, self.stride];
-        assert!(sizes.iter().all(|&size| size > 0), "a convolution with a size of zero: {self:?}");
+        assert!(sizes.iter().all(|&size| size > 0), "a size of this convolution is zero: {self:?}");
         let fits = |size: usize| size + 2 * self.padding >= self.kernel;
-        assert!(fits(self.h) && fits(self.w), "the kernel is larger than the padded picture: {self:?}");
-        assert!(self.padding < self.kernel, "padding beyond the kernel's reach: {self:?}");
+        assert!(fits(self.h) && fits(self.w), "the kernel is larger than the padded image: {self:?}");
+        assert!(self.padding < self.kernel, "the padding must be smaller than the kernel: {self:?}");
     }
 }
 
@@ -99,9 +99,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The faster one for `shape`, whatever its batch.
+    /// The faster algorithm for `shape`; it does not depend on the batch size.
     pub fn choose(shape: &ConvShape) -> Self {
-        // Below 8 channels on either side the transforms cost more than they save; small pictures gain too (measured).
+        // With fewer than 8 channels on either side the transforms cost more than they save; small images gain (measured).
         let winograd = Self::winograd_fits(shape) && shape.ci >= 8 && shape.co >= 8;
         if winograd { Self::Winograd } else { Self::Direct }
     }
@@ -111,8 +111,7 @@ impl Algorithm {
     }
 }
 
-/// A way to compute: instruction set and algorithm. The functions of this module choose both; tests and measurements
-/// may want others.
+/// An instruction set and an algorithm. The functions of this module choose both; tests and benchmarks can choose others.
 #[derive(Clone, Copy, Debug)]
 pub struct Method {
     isa: Isa,
@@ -120,12 +119,12 @@ pub struct Method {
 }
 
 impl Method {
-    /// The best for `shape` on this processor.
+    /// The fastest method for `shape` on this processor.
     pub fn choose(shape: &ConvShape) -> Self {
         Self { isa: Isa::detect(), algorithm: Algorithm::choose(shape) }
     }
 
-    /// This one; `None` if `algorithm` cannot compute `shape`.
+    /// The given method; `None` if `algorithm` cannot compute `shape`.
     pub fn new(isa: Isa, algorithm: Algorithm, shape: &ConvShape) -> Option<Self> {
         let fits = algorithm == Algorithm::Direct || Algorithm::winograd_fits(shape);
         fits.then_some(Self { isa, algorithm })
@@ -138,15 +137,15 @@ impl Method {
         check_forward(x, bias, shape, out);
         match self.algorithm {
             Algorithm::Winograd => {
-                let weights = Kernels::forward(weight, shape);
+                let weights = Weights::forward(weight, shape);
                 winograd::convolve(self.isa, x, weights, bias, shape, out);
             }
-            Algorithm::Direct if spread::pays(self.isa, shape) => {
-                let packed = spread::filters(self.isa, weight, shape);
-                spread::convolve(self.isa, x, &packed, bias, shape, out);
+            Algorithm::Direct if shift_add::is_faster(self.isa, shape) => {
+                let packed = shift_add::filters(self.isa, weight, shape);
+                shift_add::convolve(self.isa, x, &packed, bias, shape, out);
             }
             Algorithm::Direct => {
-                let packed = direct::Filters::forward(self.isa, weight, shape);
+                let packed = direct::filters(self.isa, weight, shape);
                 direct::convolve(self.isa, x, &packed, bias, shape, out);
             }
         }
@@ -160,15 +159,15 @@ impl Method {
         check_len("input gradient", dx, shape.x_len());
         match self.algorithm {
             Algorithm::Winograd => {
-                let weights = Kernels::backward(weight, shape);
+                let weights = Weights::backward(weight, shape);
                 winograd::convolve(self.isa, dy, weights, None, &shape.transposed(), dx);
             }
-            Algorithm::Direct if spread::pays(self.isa, &shape.transposed()) => {
-                let packed = spread::rotated_filters(self.isa, weight, shape);
-                spread::convolve(self.isa, dy, &packed, None, &shape.transposed(), dx);
+            Algorithm::Direct if shift_add::is_faster(self.isa, &shape.transposed()) => {
+                let packed = shift_add::rotated_filters(self.isa, weight, shape);
+                shift_add::convolve(self.isa, dy, &packed, None, &shape.transposed(), dx);
             }
             Algorithm::Direct if shape.stride == 1 => {
-                let packed = direct::Filters::rotated(self.isa, weight, shape);
+                let packed = direct::rotated_filters(self.isa, weight, shape);
                 direct::convolve(self.isa, dy, &packed, None, &shape.transposed(), dx);
             }
             Algorithm::Direct => direct::backward_input(self.isa, dy, weight, shape, dx),
@@ -216,7 +215,7 @@ pub fn backward_weight(x: &[f32], dy: &[f32], shape: &ConvShape, dw: &mut [f32],
     Method::choose(shape).backward_weight(x, dy, shape, dw, db);
 }
 
-/// Weights brought once into the form [`forward`] computes with, for networks that no longer change.
+/// Weights that are packed once for [`forward`], for networks that no longer change.
 pub struct Prepared {
     shape: ConvShape,
     isa: Isa,
@@ -225,12 +224,12 @@ pub struct Prepared {
 
 enum Filters {
     Winograd(winograd::Packed),
-    Direct(direct::Filters),
-    Spread(direct::Filters),
+    Direct(PackedMatrix),
+    ShiftAdd(PackedMatrix),
 }
 
 impl Prepared {
-    /// Prepares for pictures of `shape`, in batches of any size.
+    /// Prepares for images of `shape`, in batches of any size.
     ///
     /// # Shapes
     /// `weight` [co, ci, kernel, kernel].
@@ -239,16 +238,16 @@ impl Prepared {
         check_len("weights", weight, shape.weight_len());
         let Method { isa, algorithm } = Method::choose(shape);
         let filters = match algorithm {
-            Algorithm::Winograd => Filters::Winograd(Kernels::forward(weight, shape).pack(isa)),
-            Algorithm::Direct if spread::pays(isa, shape) => {
-                Filters::Spread(spread::filters(isa, weight, shape).keep())
+            Algorithm::Winograd => Filters::Winograd(Weights::forward(weight, shape).pack(isa)),
+            Algorithm::Direct if shift_add::is_faster(isa, shape) => {
+                Filters::ShiftAdd(shift_add::filters(isa, weight, shape).detach())
             }
-            Algorithm::Direct => Filters::Direct(direct::Filters::forward(isa, weight, shape).keep()),
+            Algorithm::Direct => Filters::Direct(direct::filters(isa, weight, shape).detach()),
         };
         Self { shape: *shape, isa, filters }
     }
 
-    /// The same bits as [`forward`] for `n` pictures.
+    /// Computes the same bits as [`forward`] for `n` images.
     ///
     /// # Shapes
     /// `x` [n, ci, h, w], `bias` \[co\], `out` [n, co, out_h, out_w].
@@ -257,21 +256,16 @@ impl Prepared {
         check_forward(x, bias, &shape, out);
         match &self.filters {
             Filters::Winograd(packed) => {
-                winograd::convolve(self.isa, x, packed.kernels(&shape), bias, &shape, out);
+                winograd::convolve(self.isa, x, packed.weights(&shape), bias, &shape, out);
             }
             Filters::Direct(packed) => direct::convolve(self.isa, x, packed, bias, &shape, out),
-            Filters::Spread(packed) => spread::convolve(self.isa, x, packed, bias, &shape, out),
+            Filters::ShiftAdd(packed) => shift_add::convolve(self.isa, x, packed, bias, &shape, out),
         }
-    }
-
-    /// Sizes it was prepared for.
-    pub fn shape(&self) -> &ConvShape {
-        &self.shape
     }
 }
 
 fn check_len(what: &str, slice: &[f32], len: usize) {
-    assert!(slice.len() == len, "{what} of a convolution: {} floats, not {len}", slice.len());
+    assert!(slice.len() == len, "the {what} of a convolution must have {len} floats, not {}", slice.len());
 }
 
 fn check_forward(x: &[f32], bias: Option<&[f32]>, shape: &ConvShape, out: &[f32]) {
@@ -282,10 +276,10 @@ fn check_forward(x: &[f32], bias: Option<&[f32]>, shape: &ConvShape, out: &[f32]
     }
 }
 
-/// Independent sums within a plane, so that additions need not wait for each other.
+/// Independent sums within a plane, so that an addition need not wait for the one before.
 const SUMS: usize = 16;
 
-/// Σ dy over pictures and pixels: planes in f32 lanes, pictures in order in f64.
+/// Σ dy over images and pixels: within a plane in f32, in independent sums; over planes in order, in f64.
 fn bias_gradient(dy: &[f32], shape: &ConvShape, db: &mut [f32]) {
     let plane = shape.out_h() * shape.out_w();
     db.par_iter_mut().with_min_len(8).enumerate().share(|(o, db)| {

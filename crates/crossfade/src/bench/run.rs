@@ -4,7 +4,7 @@ use crossfade_kernels::attention::{self, AttentionShape};
 use crossfade_kernels::conv::{self, ConvShape};
 use crossfade_kernels::linear::{self, LinearShape};
 use crossfade_kernels::norm::{self, NormGrads, NormShape, NormTail};
-use crossfade_kernels::{AdamW, adamw_step, dropout, elementwise, ema_update, join, resample, sum_sq};
+use crossfade_kernels::{AdamW, adamw_step, concat, dropout, elementwise, ema_update, resample, sum_sq};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -142,8 +142,8 @@ fn map(case: &Case, repeat: usize) -> Vec<Timed> {
         Case::Halve { planes, side } | Case::Double { planes, side } => {
             let len = planes * side * side;
             let (mut large, mut small) = (noise(len), noise(len / 4));
-            let halve = time(repeat, || resample::halve(&large, planes, [side; 2], 0.25, &mut small));
-            let double = time(repeat, || resample::double(&small, planes, [side / 2; 2], 1.0, &mut large));
+            let halve = time(repeat, || resample::downsample_2x(&large, planes, [side; 2], 0.25, &mut small));
+            let double = time(repeat, || resample::upsample_2x(&small, planes, [side / 2; 2], 1.0, &mut large));
             let (first, second) = if matches!(case, Case::Halve { .. }) { (halve, double) } else { (double, halve) };
             let work = bytes(len + len / 4);
             vec![("forward", first, work), ("backward", second, work)]
@@ -152,8 +152,8 @@ fn map(case: &Case, repeat: usize) -> Vec<Timed> {
             let [mut a, mut b] = sizes.map(|size| noise(n * size));
             let mut both = vec![0.0; a.len() + b.len()];
             let work = bytes(2 * both.len());
-            let forward = time(repeat, || join::join(&a, &b, sizes, &mut both));
-            let backward = time(repeat, || join::part(&both, sizes, &mut a, &mut b));
+            let forward = time(repeat, || concat::concat(&a, &b, sizes, &mut both));
+            let backward = time(repeat, || concat::split(&both, sizes, &mut a, &mut b));
             vec![("forward", forward, work), ("backward", backward, work)]
         }
         Case::Silu(len) => {

@@ -11,7 +11,7 @@ use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::autodiff::{Autodiff, NodeId};
 use burn::backend::flex::FlexTensor;
 use burn::backend::{Flex, tensor::FloatTensor};
-use crossfade_kernels::{attention, elementwise, join};
+use crossfade_kernels::{attention, concat, elementwise};
 use std::sync::Arc;
 
 use super::flex::{Contiguous, OutputBuffer};
@@ -106,7 +106,7 @@ impl Backward<Flex, 2> for ConcatBackward {
         let sizes = ops.state.map(|c| c * h * w);
         let mut buffers = sizes.map(|size| OutputBuffer::new(n * size));
         let [a, b] = &mut buffers;
-        join::part(dy.values(), sizes, a.values(), b.values());
+        concat::split(dy.values(), sizes, a.values(), b.values());
         for ((parent, buffer), c) in ops.parents.into_iter().zip(buffers).zip(ops.state) {
             if let Some(parent) = parent {
                 grads.register::<Flex>(parent.id, buffer.into_tensor([n, c, h, w]));

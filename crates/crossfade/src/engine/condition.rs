@@ -106,7 +106,7 @@ fn attention_forward(qkv: FlexTensor, heads: usize) -> (FlexTensor, Vec<f32>) {
     let qkv = Contiguous::new(qkv);
     let shape = attention_shape(&qkv, heads);
     let [b, c3, h, w] = qkv.dims();
-    let (mut out, mut kept) = (OutputBuffer::new(shape.out_len()), vec![0.0; shape.kept_len()]);
+    let (mut out, mut kept) = (OutputBuffer::new(shape.out_len()), vec![0.0; shape.saved_len()]);
     linear_attention::forward(qkv.values(), shape, out.values(), &mut kept);
     (out.into_tensor([b, c3 / 3, h, w]), kept)
 }

@@ -10,7 +10,7 @@ use crossfade_kernels::attention::{self, AttentionShape};
 use crossfade_kernels::conv::{self, ConvShape};
 use crossfade_kernels::linear::{self, LinearShape};
 use crossfade_kernels::norm::{self, NormShape, NormTail};
-use crossfade_kernels::{dropout, elementwise, join, resample};
+use crossfade_kernels::{concat, dropout, elementwise, resample};
 
 use super::flex::{Contiguous, OutputBuffer};
 use super::prepared::prepared;
@@ -247,7 +247,7 @@ pub(super) fn apply_dropout(x: Contiguous, mask: &DropoutMask) -> FlexTensor {
 pub(super) fn sum_pool2x2(x: Contiguous, factor: f32) -> FlexTensor {
     let [b, c, h, w] = x.dims();
     let mut out = OutputBuffer::new(b * c * (h / 2) * (w / 2));
-    resample::halve(x.values(), b * c, [h, w], factor, out.values());
+    resample::downsample_2x(x.values(), b * c, [h, w], factor, out.values());
     out.into_tensor([b, c, h / 2, w / 2])
 }
 
@@ -258,7 +258,7 @@ pub(super) fn sum_pool2x2(x: Contiguous, factor: f32) -> FlexTensor {
 pub(super) fn repeat2x2(x: Contiguous, factor: f32) -> FlexTensor {
     let [b, c, h, w] = x.dims();
     let mut out = OutputBuffer::new(b * c * 4 * h * w);
-    resample::double(x.values(), b * c, [h, w], factor, out.values());
+    resample::upsample_2x(x.values(), b * c, [h, w], factor, out.values());
     out.into_tensor([b, c, 2 * h, 2 * w])
 }
 
@@ -304,7 +304,7 @@ impl FusedOps for Flex {
         let [a, b] = [a, b].map(Contiguous::new);
         let ([n, c, h, w], [_, d, _, _]) = (a.dims(), b.dims());
         let mut out = OutputBuffer::new(n * (c + d) * h * w);
-        join::join(a.values(), b.values(), [c * h * w, d * h * w], out.values());
+        concat::concat(a.values(), b.values(), [c * h * w, d * h * w], out.values());
         out.into_tensor([n, c + d, h, w])
     }
 

@@ -1,15 +1,16 @@
-//! The gradient by the weights.
+//! The gradient of the direct convolution by the weights.
 use super::{ConvShape, Pixels, Source, chunk_images};
-use crate::gemm::{Panel, PixelProduct, panels};
-use crate::pool::{Shared, Workspace};
+use crate::product::{Epilogue, Left, Panel, Product, Right, panels};
 use crate::simd::Isa;
 use crate::team::Share;
+use crate::workspace::{Shared, Workspace};
 use rayon::prelude::*;
 
-/// dw: for each tap the products of x under the tap with dy, summed over the pixels of a picture, then over pictures.
+/// dw: for each tap the products of x under the tap with dy, summed over the pixels of an image, then over images.
 pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw: &mut [f32]) {
     let (taps, ci) = (s.taps(), s.ci);
-    // Vectors run over the channels of the second factor. At stride 1 the two can change places, which turns the kernel.
+    // Vectors run over the channels of the second factor, so the factor with more channels should be the second. At
+    // stride 1 the two can change places, which turns the kernel by 180°.
     if s.stride == 1 && s.co < ci {
         let t = s.transposed();
         let sums = correlate(isa, dy, x, &t, t.padding);
@@ -20,7 +21,7 @@ pub(crate) fn backward_weight(isa: Isa, x: &[f32], dy: &[f32], s: &ConvShape, dw
     }
 }
 
-/// dw[start(k) + column · stride] = sums[k][column], from panels of columns; these places are all different.
+/// dw[start(k) + column · stride] = sums[k][column], read from panels of columns; these offsets are all different.
 fn unpack(
     isa: Isa,
     sums: &[f32],
@@ -42,15 +43,15 @@ fn unpack(
             let at = start(k) + first * stride;
             assert!(at + (valid - 1) * stride < len);
             for (j, &sum) in row[..valid].iter().enumerate() {
-                // SAFETY: below `len` (asserted); every (k, column) has its own place, and tasks differ in columns.
+                // SAFETY: below `len` (asserted); every (k, column) has its own offset, and tasks differ in columns.
                 unsafe { *to.get().add(at + j * stride) = sum };
             }
         }
     });
 }
 
-/// Σ over pictures and pixels p of x[p · stride + tap][i] · y[p][j], as [panel of j][(ky, kx, i)][lanes of the panel];
-/// the sizes of x, and the kernel, are those of `s`, of y its output's.
+/// Σ over images and pixels p of x[p · stride + tap][i] · y[p][j], as [panel of j][(ky, kx, i)][lanes of the panel];
+/// `s` has the shape of x and of the kernel, y the shape of its output.
 fn correlate(isa: Isa, x: &[f32], y: &[f32], s: &ConvShape, border: usize) -> Workspace {
     let (l, k, oh, ow) = (isa.lanes(), s.kernel, s.out_h(), s.out_w());
     let (rows, cols) = ((oh - 1) * s.stride + k, (ow - 1) * s.stride + k);
@@ -77,28 +78,26 @@ fn correlate(isa: Isa, x: &[f32], y: &[f32], s: &ConvShape, border: usize) -> Wo
             let (panel, ky, i0) = (all[task / (k * bands)], task / bands % k, task % bands * band);
             let width = panel.count * l;
             for image in 0..count {
-                let a_at = image * a.image() + ky * cols * s.ci + i0;
+                let a_at = image * a.image_len() + ky * cols * s.ci + i0;
                 let (merged, whole) = (k == 1 && s.stride == 1, oh * ow);
-                let product = PixelProduct {
+                let (a_run, b_run) = (s.stride * cols * s.ci, ow * vectors * l);
+                let y = b.data[image * b.image_len() + panel.start * l..].as_ptr();
+                let product = Product {
                     rows: band.min(line - i0),
                     vectors: panel.count,
-                    a: a.data[a_at..].as_ptr(),
-                    lda: s.stride * s.ci,
-                    a_run: s.stride * cols * s.ci,
-                    b: b.data[image * b.image() + panel.start * l..].as_ptr(),
-                    ldb: vectors * l,
-                    b_run: ow * vectors * l,
                     runs: if merged { 1 } else { oh },
-                    len: if merged { whole } else { ow },
+                    depth: if merged { whole } else { ow },
+                    a: Left { ptr: a.data[a_at..].as_ptr(), row: 1, step: s.stride * s.ci, run: a_run },
+                    b: Right { ptr: y, step: vectors * l, run: b_run },
                     // SAFETY: the panel's part of `sums` has k · line rows of `width`, of which these are rows
                     // ky · line + i0 onwards.
                     c: unsafe { to.get().add(panel.start * l * k * line + (ky * line + i0) * width) },
-                    ldc: width,
-                    accumulate: first + image > 0,
+                    c_row: width,
+                    epilogue: if first + image > 0 { Epilogue::Add } else { Epilogue::Store },
                 };
-                // SAFETY: the windows lie in the laid-out pictures; tasks differ in panel, ky or i0, so their rows of
+                // SAFETY: the windows lie in the channels-last images; tasks differ in panel, ky or i0, so their rows of
                 // `sums` are disjoint.
-                unsafe { isa.run(product) };
+                unsafe { isa.run_raw(product) };
             }
         });
     }

@@ -1,48 +1,50 @@
-//! Winograd's F(4x4, 3x3): tiles of 4x4 outputs from 36 products instead of 144.
+//! Winograd's F(4x4, 3x3) on planes: tiles of 4x4 outputs from 36 products instead of 144 (see [`crate::winograd`]).
 //!
 //! Vectors run over channels. A block of tiles is transformed, multiplied point by point with the transformed weights,
-//! panel of output channels by panel, and transformed back while it is in the cache. At the edges of a picture whose
-//! sizes are no multiples of 4, tiles reach beyond it; what lies there is read as zero and not written.
+//! panel of output channels by panel, and transformed back while it is in the cache. At the edges of an image whose
+//! sizes are no multiples of 4, tiles reach beyond it; pixels there are read as zero and not written.
 mod filters;
 mod gradient;
 mod transform;
 
 use filters::Filters;
-pub(crate) use filters::{Kernels, Packed};
+pub(crate) use filters::{Packed, Weights};
 pub(crate) use gradient::backward_weight;
 
 use super::ConvShape;
-use super::layout::{Gather, Scatter};
-use crate::gemm::{Onto, Panel, RowProduct, shared_panels};
-use crate::pool::{Shared, Workspace};
+use crate::layout::{Gather, Scatter};
+use crate::product::{Epilogue, Left, Panel, Product, Right, shared_panels};
 use crate::simd::Isa;
 use crate::team::Share;
+use crate::winograd::POINTS;
+use crate::workspace::{Shared, Workspace};
 use rayon::prelude::*;
-use transform::{Output, POINTS, Side, Transform};
+use transform::{Output, TileKind, Transform};
 
 /// Tiles of a block: their transforms stay in the second-level cache.
 const BLOCK: usize = 16;
 
-/// Tiles of a batch up to which weights are transformed panel by panel, while they are used. With more it is better to
-/// transform them once (measured).
+/// In batches of up to this many tiles the weights are transformed panel by panel, just before they are used. With more
+/// tiles it is faster to transform them once (measured).
 const FEW: usize = 64;
 
-/// Input channels transformed at a time then: weights and products of a panel share the second-level cache.
+/// Input channels whose weights are then transformed at a time: with the products of a panel they fit the second-level
+/// cache.
 const DEPTH: usize = 32;
 
 /// Tiles of a row that are transformed together: their pixels stay in the first-level cache.
 const RUN: usize = 16;
 
-/// The tiles of a batch, in order of picture, row and column.
+/// The tiles of a batch, numbered by image, row and column.
 #[derive(Clone, Copy)]
-struct Tiles {
+struct TileGrid {
     rows: usize,
     cols: usize,
 }
 
-/// Tiles of one row: `count` from column `x` of row `y` of picture `n`; the first is number `at` of its block.
+/// `count` neighbouring tiles of one row, from column `x` of row `y` of image `n`; the first is number `at` of its block.
 #[derive(Clone, Copy)]
-struct Run {
+struct TileRun {
     n: usize,
     y: usize,
     x: usize,
@@ -50,33 +52,33 @@ struct Run {
     at: usize,
 }
 
-impl Tiles {
+impl TileGrid {
     fn new(h: usize, w: usize) -> Self {
         Self { rows: h.div_ceil(4), cols: w.div_ceil(4) }
     }
 
-    fn per_picture(self) -> usize {
+    fn per_image(self) -> usize {
         self.rows * self.cols
     }
 
-    /// Tiles `first..end` in runs.
-    fn runs(self, first: usize, end: usize) -> impl Iterator<Item = Run> {
+    /// Cuts the tiles `first..end` into runs.
+    fn runs(self, first: usize, end: usize) -> impl Iterator<Item = TileRun> {
         let mut next = first;
         std::iter::from_fn(move || {
-            let (n, tile) = (next / self.per_picture(), next % self.per_picture());
+            let (n, tile) = (next / self.per_image(), next % self.per_image());
             let (y, x) = (tile / self.cols, tile % self.cols);
             let count = RUN.min(self.cols - x).min(end - next);
-            let run = Run { n, y, x, count, at: next - first };
+            let run = TileRun { n, y, x, count, at: next - first };
             next += count;
             (count > 0).then_some(run)
         })
     }
 }
 
-/// Planes to be transformed, and where the window of tile (0, 0) begins.
+/// Planes that are read in tiles; tile (0, 0) begins at row and column `origin`.
 #[derive(Clone, Copy)]
-struct Planes<'a> {
-    side: Side,
+struct TileSource<'a> {
+    kind: TileKind,
     data: &'a [f32],
     channels: usize,
     h: usize,
@@ -84,19 +86,19 @@ struct Planes<'a> {
     origin: isize,
 }
 
-/// The distance of rows of `floats`: an odd number of cache lines, so that equal places of many rows spread over the
-/// cache's sets.
-fn apart(floats: usize) -> usize {
+/// The distance of rows of `floats`: an odd number of cache lines, so that equal columns of many rows spread over the
+/// sets of the cache. A power of two would map them all to the same set.
+fn padded_stride(floats: usize) -> usize {
     (floats.div_ceil(16) | 1) * 16
 }
 
-impl Planes<'_> {
+impl TileSource<'_> {
     /// Transforms the tiles of `run`, all channels: v[point · point_stride + tile · tile_stride + channel], with zeros
     /// up to whole vectors.
     ///
     /// # Safety
     /// `v` is valid for writes there, and no other thread touches these tiles of it.
-    unsafe fn transform(&self, isa: Isa, run: Run, strip: &mut [f32], v: *mut f32, point_stride: usize) {
+    unsafe fn transform(&self, isa: Isa, run: TileRun, strip: &mut [f32], v: *mut f32, point_stride: usize) {
         for channel in (0..self.channels).step_by(isa.lanes()) {
             // SAFETY: this function's contract.
             unsafe { self.transform_vector(isa, run, channel, strip, v, point_stride) };
@@ -106,20 +108,20 @@ impl Planes<'_> {
     /// [`Self::transform`] for one vector of channels.
     ///
     /// # Safety
-    /// As there, for these channels.
+    /// The same as for `transform`, for these channels.
     unsafe fn transform_vector(
         &self,
         isa: Isa,
-        run: Run,
+        run: TileRun,
         channel: usize,
         strip: &mut [f32],
         v: *mut f32,
         point_stride: usize,
     ) {
-        let (l, window, plane) = (isa.lanes(), self.side.window(), self.h * self.w);
+        let (l, window, plane) = (isa.lanes(), self.kind.side(), self.h * self.w);
         let cols = 4 * run.count + window - 4;
         assert!(strip.len() >= window * cols * l && self.data.len() >= (run.n + 1) * self.channels * plane);
-        let stride = apart(self.channels);
+        let stride = padded_stride(self.channels);
         let gather = Gather {
             src: self.data[(run.n * self.channels + channel) * plane..].as_ptr(),
             plane,
@@ -136,9 +138,9 @@ impl Planes<'_> {
         };
         // SAFETY: the planes and the strip are long enough (asserted); `v` by this function's contract.
         unsafe {
-            isa.run(gather);
-            isa.run(Transform {
-                side: self.side,
+            isa.run_raw(gather);
+            isa.run_raw(Transform {
+                kind: self.kind,
                 strip: strip.as_ptr(),
                 cols,
                 tiles: run.count,
@@ -150,16 +152,16 @@ impl Planes<'_> {
     }
 }
 
-/// Floats of the strip that [`Planes::transform`] and [`Block::write`] need.
+/// Floats in the strip of pixels that [`TileSource::transform`] and [`Block::write`] need.
 fn strip_len(isa: Isa) -> usize {
     6 * (4 * RUN + 2) * isa.lanes()
 }
 
 /// out = x ∗ weights + bias.
-pub(crate) fn convolve(isa: Isa, x: &[f32], kernels: Kernels, bias: Option<&[f32]>, s: &ConvShape, out: &mut [f32]) {
+pub(crate) fn convolve(isa: Isa, x: &[f32], weights: Weights, bias: Option<&[f32]>, s: &ConvShape, out: &mut [f32]) {
     let l = isa.lanes();
-    let tiles = Tiles::new(s.out_h(), s.out_w());
-    let total = s.n * tiles.per_picture();
+    let tiles = TileGrid::new(s.out_h(), s.out_w());
+    let total = s.n * tiles.per_image();
     if total == 0 {
         return;
     }
@@ -170,14 +172,14 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], kernels: Kernels, bias: Option<&[f32
         padded_bias[..s.co].copy_from_slice(bias);
     }
     let origin = -(s.padding as isize);
-    let x = Planes { side: Side::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
+    let x = TileSource { kind: TileKind::Input, data: x, channels: s.ci, h: s.h, w: s.w, origin };
     let task = Task { isa, tiles, x, bias: &padded_bias, s };
     let out = Shared::new(out);
     if total <= FEW || blocks < 2 * rayon::current_num_threads() {
         // SAFETY: `out` has n · co planes (checked on entry) and is borrowed mutably.
-        return unsafe { task.few_tiles(kernels, total, out) };
+        return unsafe { task.few_tiles(weights, total, out) };
     }
-    let filters = Filters::new(isa, kernels);
+    let filters = Filters::new(isa, weights);
     let bounds = |block: usize| block * total / blocks;
     (0..blocks).into_par_iter().share(|block| {
         // SAFETY: as above; tasks write different tiles.
@@ -185,22 +187,22 @@ pub(crate) fn convolve(isa: Isa, x: &[f32], kernels: Kernels, bias: Option<&[f32
     });
 }
 
-/// What all blocks of a convolution share.
+/// The parts of a convolution that all its blocks share.
 struct Task<'a> {
     isa: Isa,
-    tiles: Tiles,
-    x: Planes<'a>,
+    tiles: TileGrid,
+    x: TileSource<'a>,
     bias: &'a [f32],
     s: &'a ConvShape,
 }
 
 impl Task<'_> {
-    /// One block from input to output.
+    /// Computes the tiles `first..end` from input to output.
     ///
     /// # Safety
     /// `out` is valid for writes of all planes of the output, and no other thread touches the tiles `first..end` there.
     unsafe fn block(&self, filters: &Filters, first: usize, end: usize, out: *mut f32) {
-        let point_stride = apart((end - first) * apart(self.s.ci));
+        let point_stride = padded_stride((end - first) * padded_stride(self.s.ci));
         let mut v = Workspace::take(POINTS * point_stride);
         let mut strip = Workspace::take(strip_len(self.isa));
         for run in self.tiles.runs(first, end) {
@@ -208,9 +210,9 @@ impl Task<'_> {
             unsafe { self.x.transform(self.isa, run, &mut strip, v.as_mut_ptr(), point_stride) };
         }
         for (panel, u) in filters.panels(self.isa.lanes()) {
-            let block = Block { isa: self.isa, panel, count: end - first, lda: apart(self.s.ci), point_stride };
-            let mut m = Workspace::take(block.room());
-            block.multiply(&v, u, self.s.ci, &mut m, Onto::Nothing);
+            let block = Block { isa: self.isa, panel, count: end - first, lda: padded_stride(self.s.ci), point_stride };
+            let mut m = Workspace::take(block.products_len());
+            block.multiply(&v, u, self.s.ci, &mut m, Epilogue::Store);
             for run in self.tiles.runs(first, end) {
                 // SAFETY: this function's contract.
                 unsafe { block.write(&m, self.bias, run, &mut strip, out, self.s) };
@@ -218,14 +220,15 @@ impl Task<'_> {
         }
     }
 
-    /// All tiles at once, shared by channels. Every weight is used for few tiles only, so it is transformed right
-    /// before and never leaves the cache: transformed weights take four times the memory, and as long to read.
+    /// Computes all tiles at once; threads share the output channels. Every weight is used for few tiles only, so it is
+    /// transformed just before and stays in the cache: transformed weights take four times the memory, and reading them
+    /// back would take four times as long.
     ///
     /// # Safety
     /// `out` is valid for writes of all planes of the output, and no other thread touches it.
-    unsafe fn few_tiles(&self, kernels: Kernels, total: usize, out: Shared) {
+    unsafe fn few_tiles(&self, weights: Weights, total: usize, out: Shared) {
         let (isa, l) = (self.isa, self.isa.lanes());
-        let point_stride = apart(total * apart(self.s.ci));
+        let point_stride = padded_stride(total * padded_stride(self.s.ci));
         let mut v = Workspace::take(POINTS * point_stride);
         let to = Shared::new(&mut v);
         (0..self.s.ci.div_ceil(l)).into_par_iter().share(|vector| {
@@ -237,13 +240,13 @@ impl Task<'_> {
         });
         let panels: Vec<Panel> = shared_panels(isa, self.s.co, rayon::current_num_threads()).collect();
         panels.into_par_iter().with_max_len(1).share(|panel| {
-            let block = Block { isa, panel, count: total, lda: apart(self.s.ci), point_stride };
-            let mut m = Workspace::take(block.room());
-            let mut u = Workspace::take(POINTS * apart(DEPTH * block.width()));
-            for k in (0..kernels.k_len()).step_by(DEPTH) {
-                let depth = DEPTH.min(kernels.k_len() - k);
-                kernels.transform_panel(isa, panel, k, depth, &mut u);
-                block.multiply(&v[k..], &u, depth, &mut m, if k == 0 { Onto::Nothing } else { Onto::Chain });
+            let block = Block { isa, panel, count: total, lda: padded_stride(self.s.ci), point_stride };
+            let mut m = Workspace::take(block.products_len());
+            let mut u = Workspace::take(POINTS * padded_stride(DEPTH * block.width()));
+            for k in (0..weights.k_len()).step_by(DEPTH) {
+                let depth = DEPTH.min(weights.k_len() - k);
+                weights.transform_panel(isa, panel, k, depth, &mut u);
+                block.multiply(&v[k..], &u, depth, &mut m, if k == 0 { Epilogue::Store } else { Epilogue::Continue });
             }
             let mut strip = Workspace::take(strip_len(isa));
             for run in self.tiles.runs(0, total) {
@@ -269,30 +272,28 @@ impl Block {
     }
 
     /// Floats of the products of all points.
-    fn room(&self) -> usize {
-        POINTS * apart(self.count * self.width())
+    fn products_len(&self) -> usize {
+        POINTS * padded_stride(self.count * self.width())
     }
 
     /// m[point][tile][lanes of the panel] (+)= v[point][tile][..depth] · u[point][..depth].
-    fn multiply(&self, v: &[f32], u: &[f32], depth: usize, m: &mut [f32], onto: Onto) {
+    fn multiply(&self, v: &[f32], u: &[f32], depth: usize, m: &mut [f32], epilogue: Epilogue) {
         let (lda, width) = (self.lda, self.width());
-        let (u_stride, m_stride) = (apart(depth * width), apart(self.count * width));
+        let (u_stride, m_stride) = (padded_stride(depth * width), padded_stride(self.count * width));
         for point in 0..POINTS {
-            let product = RowProduct {
+            let product = Product {
                 rows: self.count,
                 vectors: self.panel.count,
-                a: v[point * self.point_stride..][..(self.count - 1) * lda + depth].as_ptr(),
-                lda,
                 runs: 1,
-                run_stride: 0,
-                k_len: depth,
-                b: u[point * u_stride..][..depth * width].as_ptr(),
+                depth,
+                a: Left::rows(v[point * self.point_stride..][..(self.count - 1) * lda + depth].as_ptr(), lda),
+                b: Right::rows(u[point * u_stride..][..depth * width].as_ptr(), width),
                 c: m[point * m_stride..][..self.count * width].as_mut_ptr(),
-                ldc: width,
-                onto,
+                c_row: width,
+                epilogue,
             };
             // SAFETY: the slices have the lengths the product needs; `m` is borrowed mutably.
-            unsafe { self.isa.run(product) };
+            unsafe { self.isa.run_raw(product) };
         }
     }
 
@@ -301,24 +302,24 @@ impl Block {
     /// # Safety
     /// `out` is valid for writes of all planes of the output, and no other thread touches the tiles of this block in
     /// the channels of this panel.
-    unsafe fn write(&self, m: &[f32], bias: &[f32], run: Run, strip: &mut [f32], out: *mut f32, s: &ConvShape) {
+    unsafe fn write(&self, m: &[f32], bias: &[f32], run: TileRun, strip: &mut [f32], out: *mut f32, s: &ConvShape) {
         let (l, width, oh, ow) = (self.isa.lanes(), self.width(), s.out_h(), s.out_w());
-        assert!(m.len() >= self.room() && strip.len() >= 16 * run.count * l);
+        assert!(m.len() >= self.products_len() && strip.len() >= 16 * run.count * l);
         for vector in 0..self.panel.count {
             let channel = (self.panel.start + vector) * l;
             let output = Output {
                 src: m[run.at * width + vector * l..].as_ptr(),
-                point_stride: apart(self.count * width),
+                point_stride: padded_stride(self.count * width),
                 tile_stride: width,
                 tiles: run.count,
                 bias: bias[channel..][..l].as_ptr(),
                 strip: strip.as_mut_ptr(),
             };
             let (y, x) = (4 * run.y, 4 * run.x);
-            // SAFETY: lengths asserted above; rows and columns are cut to the picture, `out` by this function's contract.
+            // SAFETY: lengths asserted above; rows and columns are cut to the image, `out` by this function's contract.
             unsafe {
-                self.isa.run(output);
-                self.isa.run(Scatter {
+                self.isa.run_raw(output);
+                self.isa.run_raw(Scatter {
                     src: strip.as_ptr(),
                     ld: l,
                     cols_ld: 4 * run.count,

@@ -1,8 +1,8 @@
-//! Between pictures as planes (one plane a channel, rows of pixels) and pixel by pixel (all channels of a pixel side by
-//! side), where vectors run over channels.
-use crate::simd::{Kernel, Simd};
+//! Conversion between images as planes (NCHW: one plane for each channel) and channels-last images (NHWC: all channels
+//! of a pixel side by side), where vectors run over channels.
+use crate::simd::{RawKernel, Simd};
 
-/// Reads a window of `channels` planes pixel by pixel, zero outside the picture:
+/// Copies a window of `channels` planes to channels-last order, with zeros outside the image:
 /// dst[(r · cols + c) · ld + ch] = src[ch · plane + (y0 + r) · w + x0 + c] for ch < `channels`, and 0 for channels up to
 /// `fill`.
 ///
@@ -24,24 +24,24 @@ pub(crate) struct Gather {
     pub(crate) ld: usize,
 }
 
-impl Kernel for Gather {
+impl RawKernel for Gather {
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        // Columns inside the picture: first..end of the window.
+    unsafe fn run<S: Simd>(self, s: S) {
+        // Columns first..end of the window lie inside the image.
         let first = self.x0.min(0).unsigned_abs().min(self.cols);
         let end = (self.w as isize - self.x0).clamp(first as isize, self.cols as isize) as usize;
         for r in 0..self.rows {
             let y = self.y0 + r as isize;
             let outside = y < 0 || y >= self.h as isize;
             let (first, end) = if outside { (self.cols, self.cols) } else { (first, end) };
-            // SAFETY: by the contract; columns first..end of row y lie inside the picture.
+            // SAFETY: by the contract; columns first..end of row y lie inside the image.
             unsafe {
                 let dst = self.dst.add(r * self.cols * self.ld);
                 self.zero(dst, 0, first);
                 self.zero(dst, end, self.cols);
                 if first < end {
                     let at = y as usize * self.w + (self.x0 + first as isize) as usize;
-                    self.copy::<S>(self.src.add(at), dst.add(first * self.ld), end - first);
+                    self.copy(s, self.src.add(at), dst.add(first * self.ld), end - first);
                 }
             }
         }
@@ -49,6 +49,10 @@ impl Kernel for Gather {
 }
 
 impl Gather {
+    /// Zeroes the pixels from..to of a row of the window.
+    ///
+    /// # Safety
+    /// `dst` is the start of a row of the window.
     #[inline(always)]
     unsafe fn zero(&self, dst: *mut f32, from: usize, to: usize) {
         for c in from..to {
@@ -57,16 +61,19 @@ impl Gather {
         }
     }
 
-    /// `count` pixels of one row, all channels.
+    /// Copies all channels of `count` pixels of one row.
+    ///
+    /// # Safety
+    /// `src` and `dst` are the first pixel in the planes and in the window; `count` pixels lie inside both.
     #[inline(always)]
-    unsafe fn copy<S: Simd>(&self, src: *const f32, dst: *mut f32, count: usize) {
+    unsafe fn copy<S: Simd>(&self, s: S, src: *const f32, dst: *mut f32, count: usize) {
         let l = S::LANES;
         let (blocks, pixels) = (self.channels / l * l, count / l * l);
         // SAFETY: by the contract; full blocks of channels and pixels go through the transpose, the rest one by one.
         unsafe {
             for ch in (0..blocks).step_by(l) {
                 for c in (0..pixels).step_by(l) {
-                    S::transpose(src.add(ch * self.plane + c), self.plane, dst.add(c * self.ld + ch), self.ld);
+                    s.transpose(src.add(ch * self.plane + c), self.plane, dst.add(c * self.ld + ch), self.ld);
                 }
             }
             for c in 0..count {
@@ -82,7 +89,7 @@ impl Gather {
     }
 }
 
-/// Writes pixels back to planes: dst[ch · plane + r · w + c] = src[(r · cols_ld + c) · ld + ch] for r < `rows`,
+/// Copies channels-last pixels back to planes: dst[ch · plane + r · w + c] = src[(r · cols_ld + c) · ld + ch] for r < `rows`,
 /// c < `cols`, ch < `channels`.
 ///
 /// # Safety (contract of whoever runs it)
@@ -100,9 +107,9 @@ pub(crate) struct Scatter {
     pub(crate) w: usize,
 }
 
-impl Kernel for Scatter {
+impl RawKernel for Scatter {
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let l = S::LANES;
         let (blocks, pixels) = (self.channels / l * l, self.cols / l * l);
         for r in 0..self.rows {
@@ -111,7 +118,7 @@ impl Kernel for Scatter {
                 let (src, dst) = (self.src.add(r * self.cols_ld * self.ld), self.dst.add(r * self.w));
                 for ch in (0..blocks).step_by(l) {
                     for c in (0..pixels).step_by(l) {
-                        S::transpose(src.add(c * self.ld + ch), self.ld, dst.add(ch * self.plane + c), self.plane);
+                        s.transpose(src.add(c * self.ld + ch), self.ld, dst.add(ch * self.plane + c), self.plane);
                     }
                 }
                 for ch in 0..self.channels {

@@ -1,44 +1,49 @@
-//! Buffers that kernels compute in, kept from call to call: fresh pages from the system would cost more than the work.
+//! Buffers for intermediate results, reused from call to call: touching fresh pages from the system would cost more time
+//! than most kernels take.
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
-/// A cache line, for its alignment.
+/// A cache line; the type exists for its alignment.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([f32; LINE]);
 
+/// Floats in a cache line.
 const LINE: usize = 16;
 
+/// The buffers that nobody uses at the moment.
 static POOL: Mutex<Vec<Vec<Line>>> = Mutex::new(Vec::new());
 
-/// A buffer of floats on loan, aligned to 64 bytes. What it holds at first is left over from its last use.
+/// A buffer of floats, aligned to 64 bytes, which goes back to the pool when it is dropped. Its contents are arbitrary at
+/// first: they are left over from the last use.
 pub(crate) struct Workspace {
     lines: Vec<Line>,
     len: usize,
-    kept: bool,
+    detached: bool,
 }
 
 impl Workspace {
-    /// Borrows `len` floats; allocates only while the pool has no buffer that large.
+    /// Takes a buffer of `len` floats from the pool; allocates only if none is large enough.
     pub(crate) fn take(len: usize) -> Self {
         let count = len.div_ceil(LINE);
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |(_, b): &(usize, &Vec<Line>)| b.len() >= count;
         let best = pool.iter().enumerate().filter(fits).min_by_key(|(_, b)| b.len()).map(|(i, _)| i);
-        // None fits: the largest gives way to a larger one, so that the number of buffers stays that of one call.
+        // If none fits, a larger one replaces the largest: the pool never holds more buffers than were in use at once.
         let largest = || pool.iter().enumerate().max_by_key(|(_, b)| b.len()).map(|(i, _)| i);
         let mut lines = best.or_else(largest).map(|i| pool.swap_remove(i)).unwrap_or_default();
         drop(pool);
         if lines.len() < count {
             lines = vec![Line([0.0; LINE]); count];
         }
-        Self { lines, len, kept: false }
+        Self { lines, len, detached: false }
     }
 
-    /// The contents in memory of their own, no larger than needed, which never goes to the pool.
-    pub(crate) fn keep(self) -> Self {
+    /// Copies the contents to memory that is no larger than needed and never goes to the pool, for results that live
+    /// long.
+    pub(crate) fn detach(self) -> Self {
         let lines = self.lines[..self.len.div_ceil(LINE)].to_vec();
-        Self { lines, len: self.len, kept: true }
+        Self { lines, len: self.len, detached: true }
     }
 }
 
@@ -60,15 +65,15 @@ impl DerefMut for Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        if !self.kept {
+        if !self.detached {
             POOL.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.lines));
         }
     }
 }
 
-/// A pointer into an array whose parts are written by several tasks.
+/// A pointer into an array whose elements are written by several tasks.
 ///
-/// Whoever makes one promises that the tasks it is handed to write disjoint elements and read none that another writes.
+/// Whoever makes one promises that the tasks which use it write disjoint elements and read none that another task writes.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared(*mut f32);
 
@@ -82,7 +87,7 @@ impl Shared {
         Self(slice.as_mut_ptr())
     }
 
-    /// The pointer; a method, so that closures capture the whole value.
+    /// The pointer. A method and not a public field, so that closures capture the whole value, which is `Sync`.
     pub(crate) fn get(self) -> *mut f32 {
         self.0
     }
@@ -98,7 +103,7 @@ mod tests {
             let (mut a, b) = (Workspace::take(len), Workspace::take(len));
             a.fill(1.0);
             assert!(a.len() == len && b.len() == len && a.as_ptr().addr() % 64 == 0);
-            assert_eq!(a.keep()[..], vec![1.0; len]);
+            assert_eq!(a.detach()[..], vec![1.0; len]);
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Channels of two tensors side by side.
+//! Concatenation of two tensors along the channels, and its gradient.
 use crate::team::Share;
 use rayon::prelude::*;
 
-/// out = [a, b] along the channels.
+/// out = [a, b] along the channels. `sizes` are the numbers of a sample of `a` and of `b`.
 ///
 /// # Shapes
-/// `a` `[n, ..]` and `b` `[n, ..]` of `sizes` numbers a sample, `out` `[n, sizes[0] + sizes[1]]`.
-pub fn join(a: &[f32], b: &[f32], sizes: [usize; 2], out: &mut [f32]) {
+/// `a` `[n, sizes[0]]`, `b` `[n, sizes[1]]`, `out` `[n, sizes[0] + sizes[1]]`.
+pub fn concat(a: &[f32], b: &[f32], sizes: [usize; 2], out: &mut [f32]) {
     let [left, right] = sizes;
     assert!(left > 0 && right > 0 && a.len() / left == b.len() / right && out.len() == a.len() + b.len());
     let samples = out.par_chunks_exact_mut(left + right).zip(a.par_chunks_exact(left)).zip(b.par_chunks_exact(right));
@@ -16,11 +16,11 @@ pub fn join(a: &[f32], b: &[f32], sizes: [usize; 2], out: &mut [f32]) {
     });
 }
 
-/// The opposite of [`join`], and its gradient.
+/// The inverse of [`concat`], which is also its gradient.
 ///
 /// # Shapes
-/// As there.
-pub fn part(x: &[f32], sizes: [usize; 2], a: &mut [f32], b: &mut [f32]) {
+/// `x` `[n, sizes[0] + sizes[1]]`, `a` `[n, sizes[0]]`, `b` `[n, sizes[1]]`.
+pub fn split(x: &[f32], sizes: [usize; 2], a: &mut [f32], b: &mut [f32]) {
     let [left, right] = sizes;
     assert!(left > 0 && right > 0 && a.len() / left == b.len() / right && x.len() == a.len() + b.len());
     let samples = x.par_chunks_exact(left + right).zip(a.par_chunks_exact_mut(left)).zip(b.par_chunks_exact_mut(right));
@@ -35,13 +35,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_joined_can_be_parted() {
+    fn split_inverts_concat() {
         let (a, b) = ([1.0, 2.0, 3.0, 4.0], [5.0, 6.0]);
         let mut both = [0.0; 6];
-        join(&a, &b, [2, 1], &mut both);
+        concat(&a, &b, [2, 1], &mut both);
         assert_eq!(both, [1.0, 2.0, 5.0, 3.0, 4.0, 6.0]);
         let (mut left, mut right) = ([0.0; 4], [0.0; 2]);
-        part(&both, [2, 1], &mut left, &mut right);
+        split(&both, [2, 1], &mut left, &mut right);
         assert!(left == a && right == b);
     }
 }
