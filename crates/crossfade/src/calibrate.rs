@@ -2,11 +2,11 @@
 //! where a = −H_1(phi) and b is the eps head's estimate (§10.3).
 use crate::config::RunConfig;
 use crate::data::Dataset;
-use crate::engine::{Device, Images, to_host};
+use crate::engine::{Images, to_host};
 use crate::error::{Error, Result};
-use crate::latent::{Batches, Latent};
+use crate::generate::Pipeline;
+use crate::latent::Batches;
 use crate::loader::LoaderConfig;
-use crate::nn::Denoiser;
 use crate::sample::Predict;
 use crate::task::TaskConfig;
 use crate::train::prepare;
@@ -51,17 +51,14 @@ pub fn estimates<F: Field>(process: &Adm, x_t: &F, phi: &[F], eps: &F, t: f64) -
     (a, b)
 }
 
-/// Calibrates `net` on `images` samples of `set` (or their latents), each noised to its own time; `progress` hears (done,
+/// Calibrates the network of `pipeline` on `images` samples of `set` (or their latents), each noised to its own time; `progress` hears (done,
 /// all).
-#[allow(clippy::too_many_arguments)]
 pub fn calibrate(
-    net: &Denoiser,
-    latent: Option<&Latent>,
+    pipeline: &Pipeline,
     config: &RunConfig,
     set: Arc<dyn Dataset>,
     images: usize,
     bins: usize,
-    device: &Device,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<f64>> {
     let Some(adm) = config.process.adm() else {
@@ -69,10 +66,11 @@ pub fn calibrate(
         let problem = format!("only the two heads of the process adm can be weighed; {name} has one estimate");
         return Err(Error::request(problem));
     };
+    pipeline.size()?;
     // Another seed than training's: other noise and times, and with it held-out samples.
     let config = &RunConfig { seed: config.seed ^ 0x5EED_CA11, ..config.clone() };
     let loading = LoaderConfig { batch: 1, seed: config.seed, flip: false, threads: 1, cache: false };
-    let net = net.conditioned(None);
+    let (net, latent, device) = (pipeline.net().conditioned(None), pipeline.latent(), pipeline.device());
     let mut batches = Batches::start(set, TaskConfig::default(), loading, 0, latent, None, &mut |_, _| ())?;
     let mut calibration = Calibration::new(bins);
     let wide = |x: Images| to_host(x.0).into_iter().map(f64::from).collect::<Vec<_>>();

@@ -5,7 +5,8 @@ use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::calibrate::calibrate;
-use crossfade::latent::{Latent, image_size};
+use crossfade::generate::Pipeline;
+use crossfade::latent::image_size;
 use crossfade::math::Blend;
 use serde_json::json;
 use std::path::PathBuf;
@@ -48,16 +49,14 @@ pub fn run(args: &CalibrateArgs, context: &Context) -> Result<()> {
         Some(root) => checkpoint.config.clone().with_data_root(root),
         None => checkpoint.config.clone(),
     };
-    let net = checkpoint.denoiser(args.weights.into(), &context.device)?;
-    let latent = Latent::of(&checkpoint, &context.device)?;
-    let (side, channels) = image_size(&config, latent.as_ref());
+    let pipeline = Pipeline::open(&checkpoint, args.weights.into(), &config.sample, &context.device)?;
+    let (side, channels) = image_size(&config, pipeline.latent());
     let set = config.data.open(side, channels).context("opening the images")?;
     let mut progress = context.progress("images", u64::from(args.images));
     let (images, bins) = (args.images as usize, usize::from(args.bins));
-    let table =
-        calibrate(&net, latent.as_ref(), &config, Arc::from(set), images, bins, &context.device, &mut |done, all| {
-            progress.set(done as u64, all as u64);
-        })?;
+    let table = calibrate(&pipeline, &config, Arc::from(set), images, bins, &mut |done, all| {
+        progress.set(done as u64, all as u64);
+    })?;
     drop(progress);
     let rounded: Vec<f64> = table.iter().map(|w| (w * 1e4).round() / 1e4).collect();
     let blend = Blend::Table(rounded.clone());

@@ -1,6 +1,5 @@
 //! `crossfade compare`.
 use super::sweep::ProgressBars;
-use super::train::{Stopped, stop_on_interrupt};
 use crate::cli::one_of;
 use crate::context::Context;
 use crate::interrupt::{Stopped, stop_on_interrupt};

@@ -59,7 +59,7 @@ fn is_autoencoder_file(name: &str) -> bool {
 pub fn named(name: &str) -> Result<RunConfig> {
     let path = Path::new(name);
     match preset(name) {
-        Some(network) if !path.is_file() => Ok(RunConfig { network, ..RunConfig::default() }),
+        Some(network) if !path.is_file() => Ok(RunConfig { network: network.into(), ..RunConfig::default() }),
         None if !path.exists() && !name.contains(['/', '.']) => Err(Error::request(format!(
             "{name:?} is neither a file nor the name of a network; the networks are {}",
             PRESETS.join(", ")

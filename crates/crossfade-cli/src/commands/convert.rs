@@ -8,7 +8,7 @@ use crossfade::Error;
 use crossfade::checkpoint::{autoencoder_metadata, metadata};
 use crossfade::config::{AutoencoderRun, RunConfig, is_autoencoder, read_text};
 use crossfade::convert::{InferredUnet, convert_source, infer_unet};
-use crossfade::math::Attenuation;
+use crossfade::math::{Adm, Attenuation};
 use crossfade::nn::BackboneConfig;
 use crossfade::torchfile::{Source, read};
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ pub struct ConvertArgs {
 /// The default configuration with the network that was inferred from the weights.
 fn inferred_config(net: InferredUnet) -> Result<RunConfig> {
     let mut config = RunConfig::default();
-    config.process.attenuation = match net.phi_parts {
+    let attenuation = match net.phi_parts {
         1 => Attenuation::Constant,
         2 => Attenuation::Linear,
         3 => Attenuation::Quadratic,
@@ -59,7 +59,8 @@ fn inferred_config(net: InferredUnet) -> Result<RunConfig> {
             .into());
         }
     };
-    config.network = net.config;
+    config.process = Adm { attenuation, ..Adm::default() }.into();
+    config.network = net.config.into();
     Ok(config)
 }
 
@@ -87,11 +88,7 @@ fn target(args: &ConvertArgs, source: &Source) -> Result<(Shapes, BTreeMap<Strin
                        the autoencoder alone, with --network and a configuration that has an [autoencoder] section";
         return Err(Error::request(problem).into());
     }
-    let expected = match &config.condition {
-        Some(network) => network.state_shapes(config.ports()),
-        None => config.network.state_shapes(config.ports()),
-    };
-    Ok((expected, metadata(&config, step)?))
+    Ok((config.network.state_shapes(config.ports()), metadata(&config, step)?))
 }
 
 /// Converts the checkpoint.

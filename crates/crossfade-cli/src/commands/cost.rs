@@ -8,8 +8,8 @@ use clap::Args;
 use crossfade::Error;
 use crossfade::checkpoint::{Checkpoint, Weights};
 use crossfade::config::RunConfig;
-use crossfade::cost::{Cost, Speed, measure, measure_task};
-use crossfade::generate::Maker;
+use crossfade::cost::{Cost, Speed, measure};
+use crossfade::generate::Pipeline;
 use crossfade::sample::Sampler;
 use std::path::Path;
 
@@ -79,24 +79,16 @@ fn speed(args: &CostArgs, checkpoint: Option<&Checkpoint>, config: &RunConfig, c
     let (device, batch, repeat) = (&context.device, args.batch as usize, args.repeat as usize);
     let mut progress = context.progress("batches", args.repeat);
     let mut report = |done: usize, all: usize| progress.set(done as u64, all as u64);
-    if let Some(network) = &config.condition {
-        let sample = config.sample.clone();
-        let maker = match checkpoint {
-            Some(checkpoint) => Maker::open(checkpoint, config.task.name(), Weights::Ema, sample, 0, device)?,
-            None if config.latent.is_some() => {
-                let problem = "a network on latents can only be timed from a checkpoint; give one, or use --count-only";
-                return Err(Error::request(problem).into());
-            }
-            None => {
-                let unet = network.init(config.ports(), 0, device);
-                Maker::new(config.denoiser(unet), config, None, sample, 0, device)
-            }
-        };
-        return Ok(measure_task(&maker, config, batch, repeat, &mut report)?);
-    }
-    let net = match checkpoint {
-        Some(checkpoint) => checkpoint.denoiser(Weights::Ema, device)?,
-        None => config.denoiser(config.network.init(config.ports(), 0, device)),
+    let pipeline = match checkpoint {
+        Some(checkpoint) => Pipeline::open(checkpoint, Weights::Ema, &config.sample, device)?,
+        None if config.latent.is_some() && !config.task.is_unconditional() => {
+            let problem = "a network on latents can only be timed from a checkpoint; give one, or use --count-only";
+            return Err(Error::request(problem).into());
+        }
+        None => {
+            let net = config.denoiser(config.network.init(config.ports(), 0, device));
+            Pipeline::new(net, None, config, &config.sample, device)?
+        }
     };
-    Ok(measure(&net, config, batch, repeat, device, &mut report)?)
+    Ok(measure(&pipeline, config, batch, repeat, &mut report)?)
 }

@@ -9,7 +9,8 @@ use crossfade::checkpoint::{Checkpoint, Weights};
 use crossfade::config::{RunConfig, SampleConfig};
 use crossfade::data::{Image, contact_sheet};
 use crossfade::files::write_atomic;
-use crossfade::generate::{Start, sample_batch, to_images};
+use crossfade::generate::{Pipeline, StartNoise};
+use crossfade::nn::BackboneConfig;
 use crossfade::plot::{Chart, Series, board};
 use crossfade::sample::Sampler;
 use crossfade::train::{RunDir, loss_curve};
@@ -45,7 +46,7 @@ pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
     context.note("Measuring the speed of this machine …");
     let timing = bench::unet(
         bench::What::Train { recompute: false },
-        config.network.clone(),
+        config.network.as_unet().context("the demonstration trains a U-Net")?.clone(),
         config.train.batch,
         1,
         3,
@@ -87,12 +88,12 @@ pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
 /// Draws training images, samples of two samplers at 5 and 10 steps, one trajectory and the loss curve.
 fn draw(config: &RunConfig, checkpoint: &Checkpoint, dir: &RunDir, context: &Context, path: &Path) -> Result<()> {
     const COLUMNS: usize = 14;
-    let (c, side) = (config.network.channels, config.network.resolution);
+    let (c, side) = (config.network.channels(), config.network.resolution().unwrap_or_default());
     let scale = (64 / side).max(1);
     let set = config.data.open(side, c)?;
     let real = (0..2 * COLUMNS).map(|k| set.get(k % set.len())).collect::<crossfade::Result<Vec<_>>>()?;
-    let net = checkpoint.denoiser(Weights::Ema, &context.device)?;
-    let starts: Vec<Start> = (0..2 * COLUMNS as u64).map(Start::Index).collect();
+    let pipeline = Pipeline::open(checkpoint, Weights::Ema, &config.sample, &context.device)?;
+    let starts: Vec<_> = (0..2 * COLUMNS as u64).map(StartNoise::Index).collect();
     let sheet = |images: &[Image]| contact_sheet(images, COLUMNS, 2, scale);
     let mut panels = vec![("Training images".to_string(), sheet(&real))];
     let mut trajectory: Vec<[Image; 2]> = vec![];
@@ -100,12 +101,13 @@ fn draw(config: &RunConfig, checkpoint: &Checkpoint, dir: &RunDir, context: &Con
         for (sampler, name) in [(Sampler::Alg2, "The paper's Alg. 2"), (Sampler::Ab2, "Second-order solver (ab2)")] {
             let how = SampleConfig { sampler, steps, ..config.sample.clone() };
             let keep = steps == 10 && sampler == Sampler::Ab2;
-            let sampled = sample_batch(&net, &how, [c, side, side], config.seed, &starts, &context.device, &mut |s| {
+            let pipeline = pipeline.with_sample(&how)?;
+            let sampled = pipeline.sample(config.seed, &starts, &mut |s| {
                 if keep {
-                    trajectory.push([s.x_t, s.x0].map(|x| to_images(x.0.clone()).swap_remove(0)));
+                    trajectory.push([s.x_t, s.x0].map(|x| pipeline.decode(x.0.clone()).swap_remove(0)));
                 }
             })?;
-            let images = to_images(sampled.x0.0);
+            let images = pipeline.decode(sampled.x0.0);
             trajectory.extend(keep.then(|| [images[0].clone(), images[0].clone()]));
             panels.push((format!("{name}, {} network evaluations", sampled.nfe), sheet(&images)));
         }

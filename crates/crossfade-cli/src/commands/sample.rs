@@ -9,7 +9,8 @@ use crossfade::checkpoint::{self, Checkpoint};
 use crossfade::config::SampleConfig;
 use crossfade::generate::{self, BATCH, Job, Shard};
 use crossfade::math::{Blend, GridKind};
-use crossfade::sample::{Law, Sampler};
+use crossfade::math::Process;
+use crossfade::sample::Sampler;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -116,7 +117,7 @@ pub fn open(path: &Path) -> Result<Checkpoint> {
 
 impl SampleArgs {
     /// The checkpoint's sampling settings with the options applied.
-    fn sampling(&self, mut config: SampleConfig, law: &Law) -> Result<SampleConfig> {
+    fn sampling(&self, mut config: SampleConfig, process: &Process) -> Result<SampleConfig> {
         if let Some(steps) = self.steps {
             config.steps = steps as usize;
         }
@@ -132,8 +133,8 @@ impl SampleArgs {
             config.blend = Blend::parse(name)?;
         }
         config.clip = if self.no_clip { 0.0 } else { self.clip.unwrap_or(config.clip) };
-        let mut config = config.resolved(law)?;
-        self.check(&config, law)?;
+        let mut config = config.resolved(process)?;
+        self.check(&config, process)?;
         if let Some(wanted) = self.rho {
             match &mut config.grid.kind {
                 GridKind::Karras { rho } | GridKind::Power { rho, .. } => *rho = wanted,
@@ -148,16 +149,16 @@ impl SampleArgs {
     }
 
     /// Returns an error for an option that would have no effect, because a user who gives it expects one.
-    fn check(&self, config: &SampleConfig, law: &Law) -> Result<()> {
+    fn check(&self, config: &SampleConfig, process: &Process) -> Result<()> {
         let without_effect = [
             (self.eta.is_some() && config.sampler != Sampler::Ddim, "--eta needs the sampler ddim"),
             (self.churn.is_some() && config.sampler != Sampler::HeunChurn, "--churn needs the sampler heun-churn"),
             (
-                self.blend.is_some() && !law.blends(&config.blend),
+                self.blend.is_some() && !process.blends(&config.blend),
                 "--blend needs the process adm; phi and eps also work with ddpm-x0",
             ),
             (
-                (self.clip.is_some() || self.no_clip) && matches!(law, Law::Cld(_)),
+                (self.clip.is_some() || self.no_clip) && !process.estimates_x0(),
                 "--clip and --no-clip do not apply to cld, which has no estimate of x_0 to clip",
             ),
             (
@@ -175,7 +176,7 @@ impl SampleArgs {
 /// Generates the images.
 pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
     let checkpoint = open(&args.checkpoint)?;
-    let config = args.sampling(checkpoint.config.sample.clone(), &checkpoint.config.law())?;
+    let config = args.sampling(checkpoint.config.sample.clone(), &checkpoint.config.process)?;
     let job = Job {
         seed: args.seed,
         first: args.first,

@@ -10,7 +10,7 @@ use crossfade::Error;
 use crossfade::apply::{Application, Applied, Blending, Options};
 use crossfade::config::SampleConfig;
 use crossfade::data::{IMAGE_ENDINGS, Image16, LabelMap};
-use crossfade::generate::Maker;
+use crossfade::generate::Pipeline;
 use crossfade::nn::named::fnv1a;
 use crossfade::rng::{Purpose, Stream};
 use crossfade::sample::Sampler;
@@ -167,7 +167,8 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
     let Request { common, kind, threshold, holes, masked } = request;
     let checkpoint = open(&common.checkpoint)?;
     let sample = common.sampling(checkpoint.config.sample.clone())?;
-    let maker = Maker::open(&checkpoint, kind, common.weights.into(), sample, common.seed, &context.device)?;
+    let pipeline = Pipeline::open(&checkpoint, common.weights.into(), &sample, &context.device)?;
+    let (model, evaluations) = (pipeline.task_model(kind, common.seed)?, pipeline.evaluations()?);
     let jobs = list_jobs(&common.input, &common.output)?;
     let masked: Option<Vec<PathBuf>> =
         masked.map(|folder| jobs.iter().map(|job| folder.join(&job.name).with_extension("png")).collect());
@@ -175,12 +176,12 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
     let options = common.options(*threshold);
     let recipe = json!({
         "version": env!("CARGO_PKG_VERSION"), "task": kind, "checksum": checkpoint.checksum, "seed": common.seed,
-        "steps": common.steps, "evaluations": maker.evaluations()?,
+        "steps": common.steps, "evaluations": evaluations,
     });
     let text = recipe.to_string();
     let application = Application {
         task: &checkpoint.config.task,
-        model: &maker,
+        model: &model,
         options: &options,
         texts: &[("crossfade-task", &text)],
     };
@@ -201,17 +202,16 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
         made.push((to.clone(), applied));
     }
     drop(progress);
-    report(&made, kind, &maker, began.elapsed().as_secs_f64(), context)
+    report(&made, kind, evaluations, began.elapsed().as_secs_f64(), context)
 }
 
 /// Prints what was written.
-fn report(made: &[(PathBuf, Applied)], kind: &str, maker: &Maker, seconds: f64, context: &Context) -> Result<()> {
+fn report(made: &[(PathBuf, Applied)], kind: &str, evaluations: usize, seconds: f64, context: &Context) -> Result<()> {
     let windows: usize = made.iter().map(|(_, applied)| applied.windows).sum();
     let what = match made {
         [(path, applied)] => format!("{}: {}x{}", path.display(), applied.width, applied.height),
         _ => format!("{} images", made.len()),
     };
-    let evaluations = maker.evaluations()?;
     let text = format!("{what}, {windows} tiles, {evaluations} network evaluations each, {}", duration(seconds));
     let files: Vec<_> = made.iter().map(|(path, applied)| json!({ "file": path, "applied": applied })).collect();
     let facts = json!({ "task": kind, "pictures": files, "evaluations": evaluations, "seconds": seconds });

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::config::{RunConfig, is_autoencoder, read_text};
+use crossfade::nn::BackboneConfig;
 use crossfade::latent::Latent;
 use crossfade::train::{RunDir, Summary, train};
 use serde_json::json;
@@ -115,7 +116,7 @@ pub fn fit(config: &RunConfig, out: &Path, resume: bool, stop: &AtomicBool, cont
 /// Prints the resolved configuration, its sizes and the dataset, after checking that all of them can be opened.
 fn dry_run(config: &RunConfig, context: &Context) -> Result<()> {
     let latent = config.latent.as_ref().map(|latent| Latent::open(latent, &context.device)).transpose()?;
-    latent.as_ref().map_or(Ok(()), |latent| latent.must_fit(config.channels()))?;
+    latent.as_ref().map_or(Ok(()), |latent| latent.must_fit(config.network.channels()))?;
     let data = crossfade::train::images(config, latent.as_ref()).context("opening the images")?;
     let sizes = config.sizes();
     let text = format!("{}\n{}# images: {}\n", config.to_toml()?, describe(&sizes), data.describe());

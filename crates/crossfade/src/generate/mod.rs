@@ -6,7 +6,8 @@ mod solve;
 mod start;
 
 pub use job::{Job, JobReport, Shard, run};
-pub use pipeline::{Pipeline, TaskModel, to_images};
+pub use crate::latent::to_images;
+pub use pipeline::{Pipeline, TaskModel};
 pub use recipe::{Recipe, Reproduced, reproduce};
 pub(crate) use solve::estimate_at;
 pub use start::StartNoise;

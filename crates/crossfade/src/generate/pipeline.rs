@@ -7,7 +7,7 @@ use crate::config::{RunConfig, SampleConfig};
 use crate::data::{Image, Planes};
 use crate::engine::{Device, Images, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
-use crate::latent::Latent;
+use crate::latent::{Latent, to_images};
 use crate::nn::{BackboneConfig, Denoiser};
 use crate::rng::Purpose;
 use crate::sample::{Hooks, Sampled, State};
@@ -92,6 +92,11 @@ impl Pipeline {
     /// The network with its process.
     pub fn net(&self) -> &Denoiser {
         &self.net
+    }
+
+    /// Where it computes.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// The latent space; none for a network on pixels.
@@ -242,14 +247,4 @@ impl Model for TaskModel<'_> {
         let values: Vec<f32> = values.into_iter().map(|v| v.clamp(-1.0, 1.0)).collect();
         Ok(values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec())).collect())
     }
-}
-
-/// 8-bit pictures: (x + 1)/2 · 255, rounded and limited.
-///
-/// # Shapes
-/// `[B, C, H, W]` to B images.
-pub fn to_images(x: Tensor<4>) -> Vec<Image> {
-    let [_, c, h, w] = x.dims();
-    let values = to_host(x);
-    values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec()).to_image()).collect()
 }

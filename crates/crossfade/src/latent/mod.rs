@@ -13,6 +13,7 @@ pub(crate) use reconstruct::pairs;
 pub use reconstruct::{Originals, Reconstruction, reconstruct};
 pub use source::Batches;
 
+use crate::data::{Image, Planes};
 use crate::checkpoint::{Checkpoint, FIRST_STAGE, SCALE_FACTOR, Weights};
 use crate::config::{LatentConfig, RunConfig};
 use crate::engine::{Device, Tensor, from_vec, to_host};
@@ -168,6 +169,16 @@ impl Latent {
         let part = |first: usize| f(x.clone().narrow(0, first, some.min(count - first)));
         Tensor::cat((0..count).step_by(some).map(part).collect(), 0)
     }
+}
+
+/// 8-bit pictures: (x + 1)/2 · 255, rounded and limited.
+///
+/// # Shapes
+/// `[B, C, H, W]` to B images.
+pub fn to_images(x: Tensor<4>) -> Vec<Image> {
+    let [_, c, h, w] = x.dims();
+    let values = to_host(x);
+    values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec()).to_image()).collect()
 }
 
 /// Side and channels of the images that a run is made of.

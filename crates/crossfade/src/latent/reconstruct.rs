@@ -8,7 +8,7 @@ use crate::data::{DataConfig, Dataset, Filter, Fit, Image, contact_sheet};
 use crate::engine::{Device, from_vec};
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
-use crate::generate::to_images;
+use super::to_images;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

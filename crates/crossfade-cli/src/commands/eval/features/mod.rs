@@ -65,7 +65,7 @@ The file holds mu and sigma as pytorch-fid has them, and the sums (n, sum, outer
 #[derive(Debug, Args)]
 pub struct NetworkArgs {
     /// How images are resized for the network
-    #[arg(long, default_value = "torch-fidelity", value_parser = one_of(Protocol::NAMES))]
+    #[arg(long, default_value = "torch-fidelity", value_parser = one_of(Protocol::NAMES.iter().copied()))]
     protocol: String,
 
     /// Weights of the Inception network: .pth of pytorch-fid, or safetensors [default: the cached ones]
