@@ -1,8 +1,11 @@
 //! Few-step image diffusion: networks, samplers, training and the oracle laboratory.
 //!
-//! `crossfade-math` says what the paper says; this crate is how a machine does it. Only `engine`, `nn`, `loss`,
-//! `train` and `bench` name the tensor engine; everything else works on numbers, images or the
-//! [`crossfade_math::Field`] trait.
+//! The front door: read a [`RunConfig`], [`train`](train::train) it into a [`RunDir`], open the [`Checkpoint`], let a
+//! [`Pipeline`] make pictures, and evaluate them by a [`RegisteredMetric`]. `examples/train_and_sample.rs` does that in
+//! about 60 lines.
+//!
+//! Formulas are in `crossfade-math` (re-exported as [`math`]). Only `engine`, `nn`, `loss`, `train` and `bench` name the
+//! tensor engine; everything else works on numbers, images or the [`crossfade_math::Field`] trait.
 
 pub use crossfade_math as math;
 
@@ -37,7 +40,11 @@ pub mod tile;
 pub mod torchfile;
 pub mod train;
 
+pub use checkpoint::{Checkpoint, RunDir, Weights};
+pub use config::{RunConfig, SampleConfig};
 pub use error::{Error, Result};
+pub use generate::{Pipeline, StartNoise};
+pub use metrics::{RegisteredMetric, Report};
 
 /// Compiles the Rust code of the README as a documentation test.
 #[doc = include_str!("../../../README.md")]

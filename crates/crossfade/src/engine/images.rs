@@ -89,7 +89,7 @@ fn small_or(z: Tensor<4>, series: Tensor<4>, f: impl Fn(Tensor<4>) -> Tensor<4>)
 mod tests {
     use super::*;
     use crate::engine::{Device, from_host, to_host};
-    use crossfade_math::{Attenuation, NoiseScale, Process};
+    use crossfade_math::{Adm, Attenuation, NoiseScale};
 
     fn values(count: usize, phase: f64) -> Vec<f64> {
         (0..count).map(|i| 0.93 * (1.7 * i as f64 + phase).sin()).collect()
@@ -106,7 +106,7 @@ mod tests {
         let (x0, eps) = (values(24, 0.1), values(24, 2.0));
         for &attenuation in Attenuation::ALL {
             for &noise in NoiseScale::ALL {
-                let p = Process::new(attenuation, noise);
+                let p = Adm::new(attenuation, noise);
                 let z: Vec<_> = (0..p.drawn_parts()).map(|part| values(24, 0.7 + 0.6 * part as f64)).collect();
                 let drawn: Vec<_> = z.iter().map(|z| images(z)).collect();
                 let phi = p.phi(&images(&x0), &drawn);

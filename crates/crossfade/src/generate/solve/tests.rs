@@ -1,48 +1,41 @@
-//! What a network's outputs become: a network that says the exact target must give back the picture it was made from.
+//! What a network's outputs become: a network that returns the exact target must give back the picture it was made from.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::engine::{Device, Tensor, from_vec, to_host};
-use crate::nn::RawHeads;
+use crate::nn::{Backbone, Context, Mode, RawHeads};
 use crate::rng::{Purpose, Stream};
-use crate::sample::{Heads, Predict};
-use crossfade_math::Process;
-use crossfade_math::path::Output;
+use crossfade_math::ProcessFn;
+use crossfade_math::process::Outputs;
 use std::cell::RefCell;
 
 /// m of a mixed output, the same for every channel.
 const MIXING: f64 = 0.3;
 
-/// A network that always says the same, and remembers what it was shown.
+/// A network with constant outputs that records its last input.
 struct Stub {
-    baseline: Baseline,
-    says: RawHeads,
-    shown: RefCell<Vec<f32>>,
+    process: Process,
+    outputs: RawHeads,
+    input: RefCell<Vec<f32>>,
 }
 
-impl Predict<Images> for Stub {
-    fn predict(&self, _: &Images, _: f64) -> Result<Heads<Images>> {
-        unreachable!("baselines are asked for their outputs")
+impl Stub {
+    fn conditioned(&self) -> Conditioned<'_> {
+        Conditioned { network: self, process: self.process, log_time: false, context: Context::default() }
     }
 }
 
-impl Network for Stub {
-    fn outputs(&self, x: Tensor<4>, c_noise: Tensor<1>) -> RawHeads {
+impl Backbone for Stub {
+    fn encode(&self, _: Option<Tensor<4>>, _: Mode) -> Context {
+        Context::default()
+    }
+    fn forward(&self, x: Tensor<4>, c_noise: Tensor<1>, _: &Context, _: Mode) -> RawHeads {
         let time = to_host(c_noise.reshape([1, 1, 1, 2]));
-        *self.shown.borrow_mut() = [to_host(x), time].concat();
-        self.says.clone()
+        *self.input.borrow_mut() = [to_host(x), time].concat();
+        self.outputs.clone()
     }
     fn mixing(&self) -> Option<Tensor<1>> {
-        let mixed = !matches!(self.baseline, Baseline::Cld(_)) && self.baseline.output() == Output::Mixed;
+        let mixed = self.process.outputs() == Outputs::MixedTarget;
         mixed.then(|| Tensor::from_floats([MIXING as f32; 3], &Device::flex()))
-    }
-    fn log_time(&self) -> bool {
-        false
-    }
-    fn process(&self) -> Process {
-        Process::default()
-    }
-    fn baseline(&self) -> Option<Baseline> {
-        Some(self.baseline)
     }
 }
 
@@ -68,48 +61,51 @@ fn sampling(blend: Blend, clip: f64) -> SampleConfig {
     SampleConfig { blend, clip, ..SampleConfig::default() }
 }
 
-/// x_0, eps and their x_t, with a network that says the exact target there.
-fn told(baseline: Baseline, path: Path, t: f64, second: Option<&Images>) -> (Images, Images, Stub) {
+/// x_0, their x_t, and a network whose outputs are the exact target there.
+fn exact(process: Process, t: f64, second: Option<&Images>) -> (Images, Images, Stub) {
+    let gaussian = process.gaussian().unwrap();
     let (x0, eps) = (drawn(0, 0.4), drawn(1, 1.0));
-    let x_t = mix(&[(path.alpha(t), &x0), (path.sigma(t), &eps)]);
-    let target = path.target(t);
-    let said = mix(&[(target.x0, &x0), (target.eps, &eps)]);
-    let says = match baseline.output() {
+    let x_t = mix(&[(gaussian.alpha(t), &x0), (gaussian.sigma(t), &eps)]);
+    let target = gaussian.target(t);
+    let first = match process.outputs() {
         // eps = (1−m) σ_t x_t + m F.
-        Output::Mixed => mix(&[(1.0 / MIXING, &eps), (-(1.0 - MIXING) * path.sigma(t) / MIXING, &x_t)]),
-        _ => said,
+        Outputs::MixedTarget => {
+            mix(&[(1.0 / MIXING, &eps), (-(1.0 - MIXING) * gaussian.sigma(t) / MIXING, &x_t)])
+        }
+        _ => mix(&[(target.x0, &x0), (target.eps, &eps)]),
     };
-    let says = RawHeads { phi: says.0, eps: second.map(|x| x.0.clone()) };
-    (x0, x_t, Stub { baseline, says, shown: RefCell::default() })
+    let outputs = RawHeads { phi: first.0, eps: second.map(|x| x.0.clone()) };
+    (x0, x_t, Stub { process, outputs, input: RefCell::default() })
 }
 
 #[test]
 fn exact_outputs_give_back_the_picture() {
-    for baseline in Baseline::all() {
-        let Some(path) = baseline.path() else { continue };
-        for t in [0.2, 0.5, 0.8].map(|u| path.training_time(u, 2.0 * u - 1.0)) {
-            let second = (baseline.output() == Output::WithX0).then(|| drawn(0, 0.4));
-            let (x0, x_t, net) = told(baseline, path, t, second.as_ref());
-            let found = estimate_at(&net, &sampling(Blend::Heads, 0.0), path, &x_t, t).unwrap();
+    for process in Process::all().into_iter().filter(|process| process.outputs() != Outputs::Heads) {
+        let Some(gaussian) = process.gaussian() else { continue };
+        for t in [0.2, 0.5, 0.8].map(|u| process.training_time(u, 2.0 * u - 1.0)) {
+            let second = (process.outputs() == Outputs::TargetAndX0).then(|| drawn(0, 0.4));
+            let (x0, x_t, net) = exact(process, t, second.as_ref());
+            let found = estimate_at(&net.conditioned(), &sampling(Blend::Heads, 0.0), gaussian, &x_t, t).unwrap();
             // x_0 is what remains of x_t, whose rounding grows by 1/α.
-            let tolerance = 1e-5 * (1.0 + path.ratio(t)) as f32;
-            assert_near(&found, &x0, tolerance, baseline.name());
-            let input = path.input(t);
-            let mut shown = net.shown.borrow().clone();
-            assert!(shown.split_off(24).iter().all(|&c| (f64::from(c) - input.noise).abs() < 1e-3), "{baseline:?}");
-            let shown = Images(from_vec(shown, [2, 3, 2, 2], &Device::flex()));
-            assert_near(&shown, &x_t.scale(input.scale), 1e-5, baseline.name());
+            let tolerance = 1e-5 * (1.0 + gaussian.ratio(t)) as f32;
+            assert_near(&found, &x0, tolerance, process.name());
+            let input = process.input(t);
+            let mut read = net.input.borrow().clone();
+            assert!(read.split_off(24).iter().all(|&c| (f64::from(c) - input.noise).abs() < 1e-3), "{process:?}");
+            let read = Images(from_vec(read, [2, 3, 2, 2], &Device::flex()));
+            assert_near(&read, &x_t.scale(input.scale), 1e-5, process.name());
         }
     }
 }
 
-/// A second output that says something else: each alone, their mean, and their mean after both were limited.
+/// A second output that differs from the first: each alone, their mean, and their mean after both were limited.
 #[test]
 fn two_outputs_are_blended_as_asked() {
-    let baseline = Baseline::all().into_iter().find(|b| b.output() == Output::WithX0).unwrap();
-    let (path, other, t) = (baseline.path().unwrap(), drawn(2, 3.0), 0.5);
-    let (x0, x_t, net) = told(baseline, path, t, Some(&other));
-    let estimate = |blend, clip| estimate_at(&net, &sampling(blend, clip), path, &x_t, t).unwrap();
+    let process = Process::all().into_iter().find(|process| process.outputs() == Outputs::TargetAndX0).unwrap();
+    let (gaussian, other, t) = (process.gaussian().unwrap(), drawn(2, 3.0), 0.5);
+    let (x0, x_t, net) = exact(process, t, Some(&other));
+    let net = net.conditioned();
+    let estimate = |blend, clip| estimate_at(&net, &sampling(blend, clip), gaussian, &x_t, t).unwrap();
     assert_near(&estimate(Blend::Phi, 0.0), &other, 1e-4, "the second output alone");
     assert_near(&estimate(Blend::Eps, 0.0), &x0, 1e-4, "eps alone");
     assert_near(&estimate(Blend::Heads, 0.0), &mix(&[(0.5, &x0), (0.5, &other)]), 1e-4, "the mean");
@@ -124,10 +120,9 @@ fn the_velocitys_normal_becomes_its_score() {
     for t in [1e-4, 0.1, 0.9] {
         let (x0, eps_x, eps_v) = (drawn(0, 0.4), drawn(1, 1.0), drawn(2, 1.0));
         let [x, v] = cld.forward(t).map(|[a, b, c]| mix(&[(a, &x0), (b, &eps_x), (c, &eps_v)]));
-        let says = mix(&[(1.0, &eps_v), (-cld.mixing(t), &v)]);
-        let says = RawHeads { phi: says.0, eps: None };
-        let net = Stub { baseline: Baseline::Cld(cld), says, shown: RefCell::default() };
-        let score = CldNet { net: &net, cld }.score(&x, &v, t).unwrap();
+        let outputs = RawHeads { phi: mix(&[(1.0, &eps_v), (-cld.mixing(t), &v)]).0, eps: None };
+        let net = Stub { process: Process::Cld(cld), outputs, input: RefCell::default() };
+        let score = ScoreNet { net: &net.conditioned(), cld }.score(&x, &v, t).unwrap();
         let (l_xx, l_xv, l_vv) = cld.covariance(t).cholesky();
         let (off_x, off_v) = (eps_x.scale(l_xx), mix(&[(l_xv, &eps_x), (l_vv, &eps_v)]));
         let (cov, det) = (cld.covariance(t), (l_xx * l_vv).powi(2));

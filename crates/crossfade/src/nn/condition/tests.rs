@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use crossfade_math::{Attenuation, NoiseScale, Precond, Process};
+use crossfade_math::Adm;
 
 use super::*;
 use crate::engine::{Device, Images, from_vec, to_host, vector};
@@ -12,7 +12,7 @@ use crate::nn::functional::{self, composed};
 use crate::nn::init::{Init, Scope};
 use crate::nn::named::is_buffer;
 use crate::nn::weights::{apply, collect, gradients};
-use crate::nn::{BackboneConfig, Decoders, Denoiser, DropoutKey, Mode, NetworkPorts, RawHeads, Statistics};
+use crate::nn::{BackboneConfig, Decoders, Denoiser, DropoutKey, Mode, NetworkConfig, NetworkPorts, RawHeads, Statistics};
 use crate::sample::Predict;
 use crate::tensorfile::{HostTensor, TensorMap, save_tensors};
 
@@ -32,14 +32,10 @@ fn picture(shape: [usize; 4], device: &Device) -> Tensor<4> {
     from_vec(values, shape, device)
 }
 
-fn denoiser(config: &CondUNetConfig) -> Denoiser<CondUNet> {
-    let process = Process::new(Attenuation::Constant, NoiseScale::Sqrt);
-    Denoiser {
-        unet: config.init(NetworkPorts::default(), 1, &Device::flex()),
-        process,
-        baseline: None,
-        precond: Precond::default(),
-    }
+fn denoiser(config: &CondUNetConfig) -> Denoiser {
+    let config = NetworkConfig::CondUNet(config.clone());
+    let network = config.init(NetworkPorts::default(), 1, &Device::flex());
+    Denoiser::new(network, &config, Adm::default().into())
 }
 
 fn near(a: &[f32], b: &[f32], limit: f32) {
@@ -77,7 +73,7 @@ fn samples_do_not_mix_and_the_condition_is_seen() {
             let net = denoiser(&CondUNetConfig { split, decoders, ..tiny() });
             let device = Device::flex();
             let (x, c) = (Images(picture([2, 3, 6, 8], &device)), Images(picture([2, 3, 9, 7], &device)));
-            let predict = |x: &Images, c: &Images| net.given(c.0.clone()).predict(x, 0.4).unwrap();
+            let predict = |x: &Images, c: &Images| net.conditioned(Some(c.0.clone())).predict(x, 0.4).unwrap();
             let both = predict(&x, &c);
             let second = |x: &Images| Images(x.0.clone().narrow(0, 1, 1));
             let alone = to_host(predict(&second(&x), &second(&c)).phi[0].0.clone());
@@ -93,7 +89,7 @@ fn every_size_runs() {
     let net = denoiser(&tiny());
     for (x, c) in [([2, 2], [1, 1]), ([2, 6], [13, 5]), ([10, 4], [64, 3])] {
         let x = Images(picture([1, 3, x[0], x[1]], &Device::flex()));
-        let heads = net.given(picture([1, 3, c[0], c[1]], &Device::flex())).predict(&x, 0.7).unwrap();
+        let heads = net.conditioned(Some(picture([1, 3, c[0], c[1]], &Device::flex()))).predict(&x, 0.7).unwrap();
         assert_eq!(heads.eps.0.dims(), x.0.dims());
         assert!(to_host(heads.eps.0).iter().all(|v| v.is_finite()));
     }
