@@ -94,7 +94,7 @@ set = ["train.steps=12"]
 name = "adm"
 [[model]]
 name = "flow"
-set = ["baseline.kind=flow"]
+set = ["process.kind=flow"]
 [sample]
 steps = [1, 2]
 seeds = [0, 1]
@@ -180,7 +180,8 @@ low = "enlarged"
 [data]
 kind = "procedural"
 len = 8
-[condition]
+[network]
+kind = "cond-unet"
 width = 8
 mult = [1, 2]
 encoder = { kind = "unet", width = 8, stride = 1 }

@@ -2,13 +2,11 @@
 //!
 //! `cargo run --release --example train_and_sample`
 #![allow(clippy::print_stdout)]
-use crossfade::checkpoint::{Checkpoint, Weights};
-use crossfade::config::{RunConfig, SampleConfig};
 use crossfade::data::contact_sheet;
 use crossfade::engine::device;
-use crossfade::generate::{Start, sample_batch, to_images};
 use crossfade::sample::Sampler;
-use crossfade::train::{RunDir, train};
+use crossfade::train::train;
+use crossfade::{Checkpoint, Pipeline, RunConfig, RunDir, SampleConfig, Weights};
 use std::sync::atomic::AtomicBool;
 
 /// A configuration holds everything that determines a run; keys that are left out have defaults. The file
@@ -50,15 +48,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // A checkpoint holds the configuration too, so it is all that sampling needs. The moving average of the weights (EMA)
     // gives better images than the last weights.
-    let net = Checkpoint::open(&summary.checkpoint)?.denoiser(Weights::Ema, &device)?;
+    let checkpoint = Checkpoint::open(&summary.checkpoint)?;
     let mut images = vec![];
     for sampler in [Sampler::Alg2, Sampler::Ab2] {
         let settings = SampleConfig { sampler, steps: 5, ..SampleConfig::default() };
+        let pipeline = Pipeline::open(&checkpoint, Weights::Ema, &settings, &device)?;
         // Image k of a seed is always the same image: both rows of the sheet start from the same noise.
-        let starts: Vec<Start> = (0..8).map(Start::Index).collect();
-        let sampled = sample_batch(&net, &settings, [3, 16, 16], 0, &starts, &device, &mut |_| ())?;
-        println!("{}: {} network evaluations", sampler.name(), sampled.nfe);
-        images.extend(to_images(sampled.x0.0));
+        images.extend(pipeline.images(0, 0..8)?);
+        println!("{}: {} network evaluations", sampler.name(), pipeline.evaluations()?);
     }
     let sheet = contact_sheet(&images, 8, 2, 4);
     std::fs::write("crossfade-example/samples.png", sheet.encode_png(&[])?)?;

@@ -44,7 +44,8 @@ fn on_latents(autoencoder: &Path) -> RunConfig {
         blocks: 1,
         attention: vec![],
         ..UNetConfig::default()
-    };
+    }
+    .into();
     config.data = crossfade::data::DataConfig::Procedural { seed: 1, len: 12 };
     (config.train.steps, config.train.batch) = (4, 4);
     (config.train.checkpoint_every, config.optim.warmup) = (2, 1);

@@ -3,9 +3,9 @@
 use crossfade::Error;
 use crossfade::config::{AutoencoderRun, RunConfig, SampleConfig, is_autoencoder};
 use crossfade::data::DataConfig;
-use crossfade::math::{Attenuation, Blend, Grid, GridKind, NoiseScale, Process, Weighting};
-use crossfade::nn::Decoders;
-use crossfade::sample::Law;
+use crossfade::math::{Adm, Attenuation, Blend, Grid, GridKind, NoiseScale, Weighting};
+use crossfade::nn::{BackboneConfig, Decoders};
+use crossfade::sample::Sampler;
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -62,7 +62,7 @@ fn the_references_runs_have_their_values() {
         ("edges-bsds.toml", 224_910_438),
     ] {
         let config = load(name);
-        assert_eq!((config.sizes().parameters, config.channels()), (parameters, 3), "{name}");
+        assert_eq!((config.sizes().parameters, config.network.channels()), (parameters, 3), "{name}");
         assert!(!config.task.is_unconditional() && config.latent.is_some(), "{name}");
     }
     let adm = load("cifar10-adm.toml");
@@ -70,8 +70,9 @@ fn the_references_runs_have_their_values() {
     assert_eq!((adm.lr_schedule().at(2_000_000), adm.ema_schedule().update_every), (5e-6, 8));
     let const2 = load("cifar10-const2.toml");
     assert_eq!(const2.sizes().parameters, 90_095_048);
-    assert_eq!((const2.process.noise, const2.network.decoders), (NoiseScale::Linear, Decoders::One));
-    assert_eq!((const2.lr_schedule().at(2_000_000), const2.loss.t_min), (5e-5, 1e-3));
+    let process = const2.process.adm().unwrap();
+    assert_eq!((process.noise, const2.network.decoders()), (NoiseScale::Linear, Decoders::One));
+    assert_eq!((const2.lr_schedule().at(2_000_000), process.t_min), (5e-5, 1e-3));
     for run in [adm, const2] {
         assert_eq!((run.train.batch * run.train.accumulate, run.train.steps), (256, 800_000));
         assert_eq!(run.lr_schedule().at(0), 1e-4 / 5000.0);
@@ -150,8 +151,8 @@ fn tagged_sections_are_strict_too() {
     );
     // Serde itself ignores options of variants that have none.
     assert_problems(
-        problems(RunConfig::parse("[precond]\nkind = \"none\"\nsigma_data = 1\n", "a.toml")),
-        &[&["a.toml:3: precond.sigma_data: unknown key; kind `none` has no such option"]],
+        problems(RunConfig::parse("[process.precond]\nkind = \"none\"\nsigma_data = 1\n", "a.toml")),
+        &[&["a.toml:3: process.precond.sigma_data: unknown key; kind `none` has no such option"]],
     );
     assert_problems(
         problems(RunConfig::parse("[sample.grid]\nkind = \"uniform-t\"\nrho = 3\n", "a.toml")),
@@ -179,15 +180,14 @@ fn values_that_make_no_sense_are_named_together() {
     let text = r#"
 [process]
 attenuation = "linear"
-[precond]
+t_min = 1.0
+[process.precond]
 kind = "optimal"
 sigma_data = 0
 [network]
 decoders = "one"
 width = 30
 attention = [12]
-[loss]
-t_min = 1.0
 [optim]
 lr = 1e-4
 lr_floor = 1e-3
@@ -201,16 +201,16 @@ clip = nan
     assert_problems(
         problems(RunConfig::parse(text, "d.toml")),
         &[
-            &["d.toml:6: precond.sigma_data: must be positive"],
-            &["d.toml:8: network.decoders: a single decoder needs process.attenuation"],
-            &["d.toml:9: network.width: must be a positive multiple of 4"],
-            &["d.toml:10: network.attention: 12 is the resolution of no level"],
-            &["d.toml:12: loss.t_min"],
-            &["d.toml:15: optim.lr_floor"],
-            &["d.toml:16: optim.beta2"],
-            &["d.toml:18: train.augment: needs network.augment_dim = 9"],
-            &["d.toml:20: sample.steps"],
-            &["d.toml:21: sample.clip"],
+            &["d.toml:4: process.t_min"],
+            &["d.toml:7: process.precond.sigma_data: must be positive"],
+            &["d.toml:9: network.decoders: a single decoder needs process.attenuation"],
+            &["d.toml:10: network.width: must be a positive multiple of 4"],
+            &["d.toml:11: network.attention: 12 is the resolution of no level"],
+            &["d.toml:14: optim.lr_floor"],
+            &["d.toml:15: optim.beta2"],
+            &["d.toml:17: train.augment: needs network.augment_dim = 9"],
+            &["d.toml:19: sample.steps"],
+            &["d.toml:20: sample.clip"],
         ],
     );
     // A requirement that rests on a misspelt key is not reported as broken.
@@ -250,8 +250,9 @@ fn overrides_replace_values_and_kinds() {
     ];
     let config = RunConfig::default().with_overrides(&sets).unwrap();
     assert_eq!((config.train.batch, config.train.flip), (8, false));
-    assert_eq!((config.network.mult.as_slice(), config.network.attention.len()), (&[1, 2][..], 0));
-    assert_eq!(config.phi_parts(), 2);
+    let network = config.network.as_unet().unwrap();
+    assert_eq!((network.mult.as_slice(), network.attention.len()), (&[1, 2][..], 0));
+    assert_eq!(config.process.phi_parts(), 2);
     assert!(matches!(&config.data, DataConfig::Folder { path, .. } if path == Path::new("pictures/of my cat")));
     assert_eq!(config.sample.grid.kind, GridKind::Power { rho: 3.0, sigma_min: 0.02 });
     assert_eq!(config.sample.blend, Blend::Table(vec![0.1, 0.9]));
@@ -299,7 +300,7 @@ proptest! {
         floor in 0.0f64..=1.0,
         t_min in 1e-9f64..0.999,
         batch in 1usize..10_000,
-        sampler in prop::sample::select(Law::Attenuation(Process::new(Attenuation::Sine, NoiseScale::Sqrt)).samplers()),
+        sampler in prop::sample::select(Sampler::fitting(&Adm::new(Attenuation::Sine, NoiseScale::Sqrt).into())),
         attenuation in prop::sample::select(Attenuation::ALL.to_vec()),
         weighting in prop::sample::select(Weighting::ALL.to_vec()),
         kind in prop::sample::select(GridKind::all_in_time()),
@@ -310,10 +311,9 @@ proptest! {
         let mut config = RunConfig { seed, data: DataConfig::Idx { path: path.into() }, ..RunConfig::default() };
         config.optim.lr = lr;
         config.optim.lr_floor = lr * floor;
-        config.loss.t_min = t_min;
         config.loss.weighting = weighting;
         config.train.batch = batch;
-        config.process.attenuation = attenuation;
+        config.process = Adm { attenuation, t_min, ..Adm::default() }.into();
         config.sample = SampleConfig { sampler, grid: Grid { kind, final_t }, blend, ..config.sample };
         let text = config.to_toml().unwrap();
         prop_assert_eq!(RunConfig::parse(&text, "x.toml").unwrap(), config.clone());
@@ -326,10 +326,10 @@ proptest! {
 fn a_resumed_run_is_told_what_differs() {
     let config = RunConfig::default();
     config.must_resume_as(&config.clone().with_overrides(&["train.log_every=7", "sample.steps=3"]).unwrap()).unwrap();
-    let sets = ["baseline.kind=edm", "network.decoders=one", "train.batch=8"];
+    let sets = ["process.kind=edm", "network.decoders=one", "train.batch=8"];
     let other = config.clone().with_overrides(&sets).unwrap();
     let said = config.must_resume_as(&other).unwrap_err().to_string();
-    for part in ["baseline.kind: the run has not set, the configuration \"edm\"", "network.decoders", "train.batch"] {
+    for part in ["process.kind: the run has \"adm\", the configuration \"edm\"", "process.t_min: the run has 0.0001, the configuration not set", "network.decoders", "train.batch"] {
         assert!(said.contains(part), "{part} in:\n{said}");
     }
     assert!(!said.contains("optim"), "{said}");

@@ -1,14 +1,15 @@
 //! The same bits whatever the batch, the threads and the shard.
 #![allow(clippy::unwrap_used)]
 use crossfade::engine::{Device, Tensor, from_host, to_host};
-use crossfade::math::{AttenuationFn, Precond, Process};
-use crossfade::nn::{Denoiser, NetworkPorts, UNetConfig, preset};
+use crossfade::math::Process;
+use crossfade::nn::{Context, Denoiser, NetworkConfig, NetworkPorts, UNetConfig, preset};
 use crossfade::rng::{Purpose, Stream};
 
 fn net(config: &UNetConfig) -> Denoiser {
     let process = Process::default();
-    let unet = config.init(NetworkPorts::with_phi_parts(process.attenuation.parts()), 7, &Device::flex());
-    Denoiser { unet, process, baseline: None, precond: Precond::default() }
+    let config = NetworkConfig::UNet(config.clone());
+    let network = config.init(NetworkPorts::with_phi_parts(process.phi_parts()), 7, &Device::flex());
+    Denoiser::new(network, &config, process)
 }
 
 fn noise(count: usize, side: usize) -> Tensor<4> {
@@ -28,9 +29,9 @@ fn a_network_evaluation_does_not_depend_on_its_batch() {
         let net = net(&config);
         let side = config.resolution;
         let x = noise(count, side);
-        let all = net.heads(x.clone(), &[0.4], None);
+        let all = net.heads(x.clone(), &[0.4], &Context::default());
         for (first, size) in [(0, 1), (count - 1, 1), (0, 7.min(count)), (3, 2)] {
-            let part = net.heads(x.clone().narrow(0, first, size), &[0.4], None);
+            let part = net.heads(x.clone().narrow(0, first, size), &[0.4], &Context::default());
             let same = |a: Tensor<4>, b: Tensor<4>| to_host(a.narrow(0, first, size)) == to_host(b);
             assert!(
                 same(all.phi.clone(), part.phi),
@@ -52,7 +53,7 @@ fn a_network_evaluation_does_not_depend_on_threads() {
     let x = noise(3, 32);
     let run = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| to_host(net.heads(x.clone(), &[0.7], None).phi))
+        pool.install(|| to_host(net.heads(x.clone(), &[0.7], &Context::default()).phi))
     };
     assert_eq!(run(1), run(2));
     assert_eq!(run(1), run(3));

@@ -1,12 +1,12 @@
 //! The findings of §10.4: orders of convergence on the mixture, and how grids lose them.
 #![allow(clippy::unwrap_used)]
 use crossfade::lab::{LabConfig, LabReport, run};
-use crossfade::math::{Attenuation, Blend, Grid, GridKind, NoiseScale, Process};
-use crossfade::sample::{Hooks, Law, Problem, Sampler};
+use crossfade::math::{Adm, Attenuation, Blend, Grid, GridKind, NoiseScale, Process};
+use crossfade::sample::{AttenuationProblem, Hooks, Sampler};
 
 /// The samplers of attenuation.
-fn native() -> impl Iterator<Item = Sampler> {
-    Sampler::ALL.iter().copied().filter(|s| Law::Attenuation(Process::default()).is_native(*s))
+fn of_attenuation() -> impl Iterator<Item = Sampler> {
+    Sampler::ALL.iter().copied().filter(|s| s.uses_attenuation(&Process::default()))
 }
 
 fn order(report: &LabReport, sampler: Sampler, grid: &str) -> f64 {
@@ -17,7 +17,7 @@ fn order(report: &LabReport, sampler: Sampler, grid: &str) -> f64 {
 /// §13: slopes on the uniform-√t grid from N = 80 to 320; uniform t loses the order.
 #[test]
 fn solvers_reach_their_order_on_the_mixture() {
-    let deterministic = native().filter(|s| !s.is_stochastic()).collect();
+    let deterministic = of_attenuation().filter(|s| !s.is_stochastic()).collect();
     let report = run(
         &LabConfig {
             samples: 200,
@@ -76,14 +76,14 @@ fn every_sampler_reaches_the_data_under_every_attenuation() {
 #[test]
 fn one_step_is_finite_for_every_sampler_grid_and_blend() {
     let config = LabConfig { dim: 2, components: 3, samples: 20, ..LabConfig::default() };
-    let process = Process::default();
+    let process = Adm::default();
     let oracle = crossfade::lab::Oracle::new(config.mixture(), process);
-    for sampler in native() {
+    for sampler in of_attenuation() {
         for kind in GridKind::all_in_time() {
             for blend in Blend::ALL {
                 for (steps, final_t) in [(1, None), (1, Some(1e-3)), (2, None), (3, Some(1e-4))] {
                     let times = Grid { kind: kind.clone(), final_t }.times(steps).unwrap();
-                    let mut problem = Problem::new(&oracle, process);
+                    let mut problem = AttenuationProblem::new(&oracle, process);
                     problem.blend = blend.clone();
                     problem.clip = Some(1.5);
                     let mut seen = vec![];
@@ -106,8 +106,8 @@ fn one_step_is_finite_for_every_sampler_grid_and_blend() {
 #[test]
 fn bad_times_are_refused() {
     let config = LabConfig { dim: 1, components: 1, samples: 2, ..LabConfig::default() };
-    let oracle = crossfade::lab::Oracle::new(config.mixture(), Process::default());
-    let problem = Problem::new(&oracle, Process::default());
+    let oracle = crossfade::lab::Oracle::new(config.mixture(), Adm::default());
+    let problem = AttenuationProblem::new(&oracle, Adm::default());
     let start = crossfade::lab::normals(1, 2, 0, 0);
     let mut hooks = Hooks { noise: &mut |_| unreachable!(), observe: &mut |_| () };
     for times in [vec![], vec![1.0], vec![1.0, 0.5], vec![0.5, 0.7, 0.0]] {

@@ -1,7 +1,7 @@
 //! Every process: its samplers against exact denoisers, its moments against Monte Carlo, its training and its pictures.
 #![allow(clippy::unwrap_used)]
 use crossfade::checkpoint::{Checkpoint, Weights, newest};
-use crossfade::config::{AutoencoderRun, Baseline, LatentConfig, RunConfig};
+use crossfade::config::{AutoencoderRun, LatentConfig, RunConfig};
 use crossfade::data::DataConfig;
 use crossfade::engine::Device;
 use crossfade::generate::{Job, Shard, reproduce, run};
@@ -9,12 +9,11 @@ use crossfade::lab::{
     Mixture, Normal, median, process_grids, process_samplers, processes, sliced_w2, solve_process, weak_error,
 };
 use crossfade::loss::AutoencoderLoss;
-use crossfade::math::cld::Cld;
-use crossfade::math::path::GaussianFn;
-use crossfade::math::{Attenuation, GridKind, NoiseScale, Process};
+use crossfade::math::process::Cld;
+use crossfade::math::{Adm, Attenuation, GaussianFn, GridKind, NoiseScale, Process};
 use crossfade::nn::{AutoencoderConfig, Decoders, UNetConfig};
 use crossfade::rng::{Purpose, Stream};
-use crossfade::sample::{Law, Sampler};
+use crossfade::sample::Sampler;
 use crossfade::train::{RunDir, train, train_autoencoder};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,13 +27,13 @@ fn every_sampler_reaches_the_data_of_every_process() {
     let data = mixture.sample(count, 1);
     let floor = sliced_w2(&data, &mixture.sample(count, 2));
     let (mut report, mut failed) = (String::new(), false);
-    for law in processes(NoiseScale::Sqrt) {
-        for sampler in process_samplers(&law) {
-            let solved = solve_process(&mixture, &law, sampler, &law.grid(&GridKind::Auto, sampler), 200, (count, 0));
-            let solved = solved.unwrap();
+    for process in processes(NoiseScale::Sqrt) {
+        for sampler in process_samplers(&process) {
+            let grid = sampler.grid(&process, &GridKind::Auto);
+            let solved = solve_process(&mixture, &process, sampler, &grid, 200, (count, 0)).unwrap();
             assert!(solved.nfe <= 200 * sampler.evaluations_per_step() && solved.nfe >= 200, "{sampler:?}");
             let w2 = sliced_w2(&solved.x0, &data);
-            report += &format!("{:6} {:18} {w2:.4} (floor {floor:.4})\n", law.name(), sampler.name());
+            report += &format!("{:6} {:18} {w2:.4} (floor {floor:.4})\n", process.name(), sampler.name());
             failed |= w2.is_nan() || w2 > floor + 0.05;
         }
     }
@@ -47,16 +46,16 @@ fn deterministic_samplers_reach_their_order() {
     let (mixture, count) = (Mixture::random(DIM, 3, 0.25, 1.0, 0), 100);
     let (mut report, mut failed) = (String::new(), false);
     // The discrete chain has no limit of small steps, and CLD no deterministic sampler.
-    for law in processes(NoiseScale::Sqrt).into_iter().filter(|law| !["ddpm", "cld"].contains(&law.name())) {
-        for sampler in process_samplers(&law).into_iter().filter(|s| !s.is_stochastic()) {
-            let grid = process_grids(&law, sampler).pop().unwrap();
-            let solve = |n: usize| solve_process(&mixture, &law, sampler, &grid, n, (count, 0)).unwrap().x0;
+    for process in processes(NoiseScale::Sqrt).into_iter().filter(|process| !["ddpm", "cld"].contains(&process.name())) {
+        for sampler in process_samplers(&process).into_iter().filter(|s| !s.is_stochastic()) {
+            let grid = process_grids(&process, sampler).pop().unwrap();
+            let solve = |n: usize| solve_process(&mixture, &process, sampler, &grid, n, (count, 0)).unwrap().x0;
             // A sampler's own finer solution is its limit; that all limits are one is what the distance to the data says.
             let exact = solve(1280);
             let [coarse, fine] = [40, 80].map(|n| median(&solve(n), &exact));
             let order = (coarse / fine).log2();
-            let (process, name) = (law.name(), sampler.name());
-            report += &format!("{process:6} {name:18} {} {coarse:.2e} {fine:.2e} order {order:.2}\n", grid.name());
+            let (kind, name) = (process.name(), sampler.name());
+            report += &format!("{kind:6} {name:18} {} {coarse:.2e} {fine:.2e} order {order:.2}\n", grid.name());
             failed |= order.is_nan() || order < f64::from(sampler.order()) - 0.35;
         }
     }
@@ -68,13 +67,13 @@ fn deterministic_samplers_reach_their_order() {
 fn stochastic_samplers_reach_their_order() {
     let data = Normal { mean: 0.3, std: 0.25 };
     let (mut report, mut failed) = (String::new(), false);
-    for law in processes(NoiseScale::Sqrt).into_iter().filter(|law| law.name() != "ddpm") {
-        for sampler in law.samplers().into_iter().filter(|s| s.is_stochastic()) {
-            let grid = process_grids(&law, sampler).pop().unwrap();
-            let errors = [40, 320, 640].map(|n| weak_error(data, &law, sampler, &grid, n).unwrap());
+    for process in processes(NoiseScale::Sqrt).into_iter().filter(|process| process.name() != "ddpm") {
+        for sampler in Sampler::fitting(&process).into_iter().filter(|s| s.is_stochastic()) {
+            let grid = process_grids(&process, sampler).pop().unwrap();
+            let errors = [40, 320, 640].map(|n| weak_error(data, &process, sampler, &grid, n).unwrap());
             let order = (errors[1] / errors[2]).log2();
             report +=
-                &format!("{:6} {:18} {} {errors:.6?} order {order:.2}\n", law.name(), sampler.name(), grid.name());
+                &format!("{:6} {:18} {} {errors:.6?} order {order:.2}\n", process.name(), sampler.name(), grid.name());
             // The error of the second-order Alg. 2 changes its sign near 100 steps and is 1e-5 here: its slope still rises.
             let slack = if sampler == Sampler::Alg2Second { 0.6 } else { 0.2 };
             failed |= order.is_nan() || order < f64::from(sampler.order()) - slack || errors[0] > 0.06;
@@ -87,10 +86,10 @@ fn stochastic_samplers_reach_their_order() {
 #[test]
 fn critically_damped_diffusion_converges() {
     let (mixture, count) = (Mixture::gaussian(1, 0.25), 20_000);
-    let law = Law::Cld(Cld::default());
+    let process = Process::Cld(Cld::default());
     // Mean and deviation, off by how much.
     let error = |sampler: Sampler, n: usize| {
-        let x = solve_process(&mixture, &law, sampler, &GridKind::UniformSqrt, n, (count, 0)).unwrap().x0.data;
+        let x = solve_process(&mixture, &process, sampler, &GridKind::UniformSqrt, n, (count, 0)).unwrap().x0.data;
         let mean = x.iter().sum::<f64>() / count as f64;
         let deviation = (x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count as f64).sqrt();
         (mean - mixture.means[0][0]).hypot(deviation - mixture.std)
@@ -141,56 +140,62 @@ fn moments_of_critically_damped_diffusion_agree_with_monte_carlo() {
 #[test]
 fn moments_of_every_process_agree_with_monte_carlo() {
     let (x0, from, steps, count) = (0.8, 0.1, 200, 20_000);
-    for law in processes(NoiseScale::Sqrt) {
-        let Some(path) = law.path() else { continue };
+    for process in processes(NoiseScale::Sqrt) {
+        let Some(gaussian) = process.gaussian() else { continue };
         // f is infinite where the picture is gone: not to the very end.
         let to = 0.7;
         let h = (to - from) / f64::from(steps);
         let (mut sum, mut square) = (0.0, 0.0);
         for k in 0..count {
             let mut z = Stream::new(6, k, 0, Purpose::Lab);
-            let mut x = path.alpha(from) * x0 + path.sigma(from) * z.normal();
+            let mut x = gaussian.alpha(from) * x0 + gaussian.sigma(from) * z.normal();
             for n in 0..steps {
                 // Rates at the middle of a step: second order in the moments.
-                let (f, g2) = path.rates(from + h * (f64::from(n) + 0.5));
+                let (f, g2) = gaussian.rates(from + h * (f64::from(n) + 0.5));
                 x += f * x * h + 0.5 * (f * h).powi(2) * x + (g2 * h).sqrt() * (1.0 + 0.5 * f * h) * z.normal();
             }
             (sum, square) = (sum + x, square + x * x);
         }
         let mean = sum / count as f64;
         let deviation = (square / count as f64 - mean * mean).sqrt();
-        let (alpha, sigma) = (path.alpha(to), path.sigma(to));
+        let (alpha, sigma) = (gaussian.alpha(to), gaussian.sigma(to));
         // Four standard errors.
         let tolerance = 4.0 / (count as f64).sqrt();
-        assert!((mean - alpha * x0).abs() < tolerance * sigma, "{}: {mean} {}", law.name(), alpha * x0);
-        assert!((deviation / sigma - 1.0).abs() < tolerance, "{}: {deviation} {sigma}", law.name());
+        assert!((mean - alpha * x0).abs() < tolerance * sigma, "{}: {mean} {}", process.name(), alpha * x0);
+        assert!((deviation / sigma - 1.0).abs() < tolerance, "{}: {deviation} {sigma}", process.name());
     }
 }
 
-/// Constant attenuation is a path and may use its samplers; all else gets an error that lists what fits.
+/// Constant attenuation has the form x_t = α_t x_0 + σ_t eps and may use its samplers; all else gets an error that lists what fits.
 #[test]
 fn samplers_that_do_not_fit_are_refused_with_those_that_do() {
-    let constant = Law::Attenuation(Process::default());
-    assert!(constant.fits(Sampler::UniPc) && constant.fits(Sampler::Ab2) && !constant.fits(Sampler::EulerMaruyama));
-    let linear = Law::Attenuation(Process::new(Attenuation::Linear, NoiseScale::Sqrt));
-    assert!(!linear.fits(Sampler::UniPc));
-    for baseline in Baseline::all() {
-        let law = Law::new(Process::default(), Some(baseline));
-        let own = law.sampler(Sampler::Auto).unwrap();
-        assert!(law.fits(own) && !law.fits(Sampler::Alg2), "{}", law.name());
-        let error = law.sampler(Sampler::Alg2).unwrap_err().to_string();
-        assert!(error.contains("alg2") && error.contains(law.name()) && error.contains(own.name()), "{error}");
-        let times = law.times(&Default::default(), own, 7).unwrap();
-        assert_eq!(law.evaluations(own, &times).unwrap(), if own == Sampler::Heun { 13 } else { 7 });
+    let fits = |process: &Process, sampler: Sampler| Sampler::fitting(process).contains(&sampler);
+    let constant = Process::default();
+    assert!(fits(&constant, Sampler::UniPc) && fits(&constant, Sampler::Ab2));
+    assert!(!fits(&constant, Sampler::EulerMaruyama));
+    let linear = Process::Adm(Adm::new(Attenuation::Linear, NoiseScale::Sqrt));
+    assert!(!fits(&linear, Sampler::UniPc));
+    for process in baselines() {
+        let own = Sampler::Auto.resolved(&process).unwrap();
+        assert!(fits(&process, own) && !fits(&process, Sampler::Alg2), "{}", process.name());
+        let error = Sampler::Alg2.resolved(&process).unwrap_err().to_string();
+        assert!(error.contains("alg2") && error.contains(process.name()) && error.contains(own.name()), "{error}");
+        let times = own.times(&process, &Default::default(), 7).unwrap();
+        assert_eq!(own.evaluations(&process, &times).unwrap(), if own == Sampler::Heun { 13 } else { 7 });
     }
+}
+
+/// Every process but attenuation.
+fn baselines() -> Vec<Process> {
+    Process::all().into_iter().filter(|process| process.adm().is_none()).collect()
 }
 
 /// A network that trains in moments.
-fn small(baseline: Baseline) -> RunConfig {
-    let decoders = if baseline.name() == "ddpm-x0" { Decoders::Conv } else { Decoders::One };
+fn small(process: Process) -> RunConfig {
+    let decoders = if process.name() == "ddpm-x0" { Decoders::Conv } else { Decoders::One };
     let mut config = RunConfig {
         seed: 3,
-        baseline: Some(baseline),
+        process,
         network: UNetConfig {
             resolution: 8,
             width: 16,
@@ -200,7 +205,8 @@ fn small(baseline: Baseline) -> RunConfig {
             dropout: 0.1,
             decoders,
             ..UNetConfig::default()
-        },
+        }
+        .into(),
         data: DataConfig::Procedural { seed: 1, len: 4 },
         ..RunConfig::default()
     };
@@ -250,12 +256,12 @@ fn first_stage(dir: &Path) -> LatentConfig {
 #[test]
 fn every_process_trains_resumes_and_samples() {
     let dir = tempfile::tempdir().unwrap();
-    for baseline in Baseline::all() {
-        let name = baseline.name();
-        let mut config = small(baseline);
+    for process in baselines() {
+        let name = process.name();
+        let mut config = small(process);
         if name == "lsgm" {
             config.latent = Some(first_stage(&dir.path().join("autoencoder")));
-            config.network.channels = AutoencoderConfig::default().latent;
+            config.network.as_unet_mut().unwrap().channels = AutoencoderConfig::default().latent;
             config.sample.clip = 0.0;
         }
         config.validate().unwrap();
@@ -267,7 +273,8 @@ fn every_process_trains_resumes_and_samples() {
         let [a, b] = [&whole, &parts].map(|run| newest(run).unwrap());
         assert!(std::fs::read(&a).unwrap() == std::fs::read(&b).unwrap(), "{name}: the resumed run differs");
         let checkpoint = Checkpoint::open(&a).unwrap();
-        for sampler in checkpoint.config.law().samplers() {
+        assert_eq!(checkpoint.config.process, process);
+        for sampler in Sampler::fitting(&process) {
             let how = crossfade::config::SampleConfig { sampler, ..checkpoint.config.sample.clone() };
             let out = dir.path().join("pictures");
             let job = Job {
@@ -281,7 +288,7 @@ fn every_process_trains_resumes_and_samples() {
                 out: out.clone(),
             };
             let made = run(&checkpoint, Weights::Ema, &how, &job, &Device::flex(), &mut |_, _| ()).unwrap();
-            assert_eq!(made.evaluations, how.evaluations(&checkpoint.config.law()).unwrap(), "{name} {sampler:?}");
+            assert_eq!(made.evaluations, how.evaluations(&process).unwrap(), "{name} {sampler:?}");
             assert!(reproduce(&out.join("000001.png"), Some(&a), &Device::flex()).unwrap().identical, "{name}");
         }
     }
@@ -290,11 +297,9 @@ fn every_process_trains_resumes_and_samples() {
 /// The loss falls on a few images, also of attenuation without image supervision.
 #[test]
 fn every_process_learns_a_few_images() {
-    let all = Baseline::all().into_iter().filter(|b| b.name() != "lsgm").map(Some).chain([None]);
-    for baseline in all {
-        let mut config = small(baseline.unwrap_or(Baseline::Flow(Default::default())));
-        config.baseline = baseline;
-        if baseline.is_none() {
+    for process in Process::all().into_iter().filter(|process| !process.needs_latents()) {
+        let mut config = small(process);
+        if process.adm().is_some() {
             config.loss.supervise = crossfade::loss::Supervise::Eps;
         }
         config.validate().unwrap();
@@ -303,12 +308,12 @@ fn every_process_learns_a_few_images() {
         config.train.sample_every = 0;
         config.train.flip = false;
         config.optim.lr = 3e-3;
-        config.network.dropout = 0.0;
+        config.network.as_unet_mut().unwrap().dropout = 0.0;
         let dir = tempfile::tempdir().unwrap();
         let losses = fit(&config, dir.path(), false, 0);
         let mean = |l: &[f64]| l.iter().sum::<f64>() / l.len() as f64;
         let (early, late) = (mean(&losses[..10]), mean(&losses[65..]));
-        assert!(late < 0.8 * early, "{baseline:?}: {early} to {late}");
+        assert!(late < 0.8 * early, "{process:?}: {early} to {late}");
     }
 }
 
@@ -318,20 +323,20 @@ fn what_does_not_fit_a_process_is_said() {
         let base = RunConfig::default().with_overrides(&["network.decoders=one"]).unwrap();
         base.with_overrides(sets).unwrap_err().to_string()
     };
-    assert!(problems(&["baseline.kind=ddpmx"]).contains("ddpm-x0"));
-    assert!(problems(&["baseline.kind=ddpm-x0"]).contains("conv"));
-    assert!(problems(&["baseline.kind=vp", "network.decoders=conv"]).contains("network.decoders"));
-    assert!(problems(&["baseline.kind=vp", "sample.blend=phi"]).contains("sample.blend"));
+    assert!(problems(&["process.kind=ddpmx"]).contains("ddpm-x0"));
+    assert!(problems(&["process.kind=ddpm-x0"]).contains("conv"));
+    assert!(problems(&["process.kind=vp", "network.decoders=conv"]).contains("network.decoders"));
+    assert!(problems(&["process.kind=vp", "sample.blend=phi"]).contains("sample.blend"));
     assert!(problems(&["sample.blend={ table = [0.5, 5.0] }"]).contains("from 0 to 1"));
-    assert!(problems(&["baseline.kind=edm", "baseline.log_mean=inf"]).contains("log_mean"));
-    assert!(problems(&["baseline.kind=lsgm"]).contains("[latent]"));
-    assert!(problems(&["baseline.kind=edm", "sample.sampler=ab2"]).contains("heun"));
-    assert!(problems(&["baseline.kind=cld", "sample.grid.kind=karras"]).contains("karras"));
-    assert!(problems(&["baseline.kind=ddpm", "sample.steps=2000"]).contains("1000"));
+    assert!(problems(&["process.kind=edm", "process.log_mean=inf"]).contains("log_mean"));
+    assert!(problems(&["process.kind=lsgm"]).contains("[latent]"));
+    assert!(problems(&["process.kind=edm", "sample.sampler=ab2"]).contains("heun"));
+    assert!(problems(&["process.kind=cld", "sample.grid.kind=karras"]).contains("karras"));
+    assert!(problems(&["process.kind=ddpm", "sample.steps=2000"]).contains("1000"));
     assert!(problems(&["loss.supervise=eps", "network.decoders=two"]).contains("single decoder"));
-    assert!(problems(&["baseline.kind=edm", "loss.weighting=ones"]).contains("loss.weighting"));
-    assert!(problems(&["baseline.kind=vp", "loss.t_min=0.01"]).contains("loss.t_min"));
-    assert!(problems(&["baseline.kind=ddpm", "sample.grid.final_t=0.0001"]).contains("final_t"));
-    let both = problems(&["baseline.kind=edm", "baseline.sigma_min=90", "baseline.log_std=-1", "sample.eta=2"]);
+    assert!(problems(&["process.kind=edm", "loss.weighting=ones"]).contains("loss.weighting"));
+    assert!(problems(&["process.kind=vp", "process.t_min=0.01"]).contains("t_min"));
+    assert!(problems(&["process.kind=ddpm", "sample.grid.final_t=0.0001"]).contains("final_t"));
+    let both = problems(&["process.kind=edm", "process.sigma_min=90", "process.log_std=-1", "sample.eta=2"]);
     assert!(both.contains("sigma_min") && both.contains("log_std") && both.contains("eta"), "{both}");
 }

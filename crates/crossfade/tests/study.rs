@@ -41,7 +41,7 @@ name = "Adm"
 samplers = ["alg2", "ab2"]
 [[model]]
 name = "Flow, Heun"
-set = ["baseline.kind=flow"]
+set = ["process.kind=flow"]
 samplers = ["heun"]
 [sample]
 evaluations = [1, 5]
@@ -263,7 +263,7 @@ fn a_model_that_fails_leaves_the_others_alone() {
 fn a_model_that_contradicts_itself_is_refused_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let text =
-        STUDY.replace("set = [\"baseline.kind=flow\"]", "set = [\"precond.kind=none\", \"network.decoders=one\"]");
+        STUDY.replace("set = [\"process.kind=flow\"]", "set = [\"process.precond.kind=none\", \"network.decoders=one\"]");
     std::fs::write(dir.path().join("base.toml"), BASE).unwrap();
     std::fs::write(dir.path().join("study.toml"), text.replace("\"heun\"", "\"ab2\"")).unwrap();
     let plan = Plan::open::<&str>(&dir.path().join("study.toml"), &[], None).unwrap();
@@ -329,7 +329,7 @@ metric = "fod"
     // What a model's configuration or a sampler has against it is told before anything is trained.
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("base.toml"), BASE).unwrap();
-    let bad = STUDY.replace("baseline.kind=flow", "baseline.kind=flaw").replace("\"ab2\"", "\"ab3\"");
+    let bad = STUDY.replace("process.kind=flow", "process.kind=flaw").replace("\"ab2\"", "\"ab3\"");
     std::fs::write(dir.path().join("study.toml"), bad).unwrap();
     let error = Plan::open::<&str>(&dir.path().join("study.toml"), &[], None).unwrap_err().to_string();
     assert!(error.contains("model Flow, Heun") && error.contains("flaw"), "{error}");
@@ -355,7 +355,8 @@ kind = "super-resolution"
 scale = 2
 size = 16
 low = "enlarged"
-[condition]
+[network]
+kind = "cond-unet"
 width = 8
 mult = [1, 2]
 encoder = { kind = "unet", width = 8, stride = 1 }
@@ -479,9 +480,9 @@ fn two_checkpoints_are_compared_from_the_same_noise() {
     assert!(found.likeness.iter().all(|l| l.psnr < 60.0) && found.likeness.len() == 2);
     let [a, b] = &found.sides;
     assert!(a.checksum != b.checksum && a.step == 6 && a.parameters > 1000 && a.macs_per_evaluation > Some(1000));
-    let kind = found.differences.iter().find(|d| d.key == "baseline.kind").unwrap();
-    assert_eq!(kind.values, [None, Some("\"flow\"".to_string())]);
-    assert!(found.to_string().contains("baseline.kind: – | \"flow\""));
+    let kind = found.differences.iter().find(|d| d.key == "process.kind").unwrap();
+    assert_eq!(kind.values, ["adm", "flow"].map(|name| Some(format!("\"{name}\""))));
+    assert!(found.to_string().contains("process.kind: \"adm\" | \"flow\""));
     assert!(std::fs::read_to_string(other.out.join("comparison.html")).unwrap().contains("A above, B below"));
     assert!(checkpoint::newest(&at("study/models/adm")).is_ok());
 }

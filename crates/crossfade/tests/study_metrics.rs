@@ -18,7 +18,8 @@ const BASE: &str = r#"
 seed = 4
 [task]
 TASK
-[condition]
+[network]
+kind = "cond-unet"
 channels = CHANNELS
 width = 8
 mult = [1, 2]

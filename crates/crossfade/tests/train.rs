@@ -4,8 +4,8 @@ use crossfade::checkpoint::{self, Checkpoint, Weights};
 use crossfade::config::{RunConfig, SampleConfig};
 use crossfade::data::Image;
 use crossfade::engine::Device;
-use crossfade::generate::{Job, Recipe, Shard, Start, reproduce, run, sample_batch, to_images};
-use crossfade::math::{Attenuation, Precond, Weighting};
+use crossfade::generate::{Job, Pipeline, Recipe, Shard, StartNoise, reproduce, run};
+use crossfade::math::{Adm, Attenuation, NoiseScale, Precond, Weighting};
 use crossfade::nn::{Decoders, UNetConfig};
 use crossfade::sample::Sampler;
 use crossfade::train::{RunDir, StepReport, loss_curve, train};
@@ -24,7 +24,8 @@ fn small() -> RunConfig {
             attention: vec![],
             dropout: 0.1,
             ..UNetConfig::default()
-        },
+        }
+        .into(),
         ..RunConfig::default()
     };
     config.train.steps = 6;
@@ -55,7 +56,7 @@ fn a_resumed_run_ends_with_the_same_bytes() {
     let mut config = small();
     config.train.accumulate = 2;
     config.train.augment = 0.5;
-    config.network.augment_dim = 9;
+    config.network.as_unet_mut().unwrap().augment_dim = 9;
     let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fit(&config, whole.path(), false);
     // Stops after step 3, where no checkpoint is due, then after step 5.
@@ -92,7 +93,7 @@ fn weights_do_not_depend_on_threads() {
 #[test]
 fn recomputation_changes_no_bit() {
     let mut config = small();
-    config.network.attention = vec![4];
+    config.network.as_unet_mut().unwrap().attention = vec![4];
     config.train.steps = 2;
     let run = |recompute: bool| {
         let (mut config, dir) = (config.clone(), tempfile::tempdir().unwrap());
@@ -118,8 +119,8 @@ fn every_kind_of_network_learns_a_few_images() {
     ];
     for (attenuation, decoders, weighting) in variants {
         let mut config = small();
-        config.process.attenuation = attenuation;
-        config.network.decoders = decoders;
+        config.process = Adm::new(attenuation, NoiseScale::default()).into();
+        config.network.as_unet_mut().unwrap().decoders = decoders;
         config.loss.weighting = weighting;
         config.data = crossfade::data::DataConfig::Procedural { seed: 1, len: 4 };
         config.train.steps = 60;
@@ -271,14 +272,15 @@ fn a_picture_reproduces_itself() {
 #[test]
 fn interpolation_connects_two_images() {
     let dir = tempfile::tempdir().unwrap();
-    let net = trained(dir.path()).denoiser(Weights::Model, &Device::flex()).unwrap();
     let config = SampleConfig { steps: 3, ..SampleConfig::default() };
+    let pipeline = Pipeline::open(&trained(dir.path()), Weights::Model, &config, &Device::flex()).unwrap();
+    assert_eq!(pipeline.size().unwrap(), [3, 8, 8]);
     let sample = |start| {
-        let out = sample_batch(&net, &config, [3, 8, 8], 0, &[start], &Device::flex(), &mut |_| ()).unwrap();
-        to_images(out.x0.0).pop().unwrap().pixels
+        let out = pipeline.sample(0, &[start], &mut |_| ()).unwrap();
+        pipeline.decode(out.x0.0).pop().unwrap().pixels
     };
-    assert_eq!(sample(Start::Between(4, 6, 0.0)), sample(Start::Index(4)));
-    let (end, six) = (sample(Start::Between(4, 6, 1.0)), sample(Start::Index(6)));
+    assert_eq!(sample(StartNoise::Between(4, 6, 0.0)), sample(StartNoise::Index(4)));
+    let (end, six) = (sample(StartNoise::Between(4, 6, 1.0)), sample(StartNoise::Index(6)));
     assert!(end.iter().zip(&six).all(|(a, b)| a.abs_diff(*b) <= 1));
 }
 
@@ -299,7 +301,7 @@ fn an_unwritable_directory_is_an_error_and_nothing_is_left() {
 fn a_weighting_that_does_not_fit_the_scalings_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     for precond in [Precond::OlderRelease, Precond::Conditional, Precond::DiffusionEdge] {
-        let mut config = RunConfig { precond, ..small() };
+        let mut config = RunConfig { process: Adm { precond, ..Adm::default() }.into(), ..small() };
         config.loss.weighting = Weighting::Adaptive;
         let run = RunDir(dir.path().join("run"));
         let refused = train(&config, &run, &Device::flex(), false, &AtomicBool::new(false), &mut |_| ());
@@ -307,7 +309,8 @@ fn a_weighting_that_does_not_fit_the_scalings_is_refused() {
         assert!(!run.0.exists(), "{precond:?}");
     }
     for kind in ["network.decoders=one", "network.decoders=two"] {
-        let mut config = RunConfig { precond: Precond::None, ..small() }.with_overrides(&[kind]).unwrap();
+        let process = Adm { precond: Precond::None, ..Adm::default() }.into();
+        let mut config = RunConfig { process, ..small() }.with_overrides(&[kind]).unwrap();
         config.loss.weighting = Weighting::Adaptive;
         config.train.steps = 1;
         let run = RunDir(dir.path().join(kind));

@@ -135,7 +135,7 @@ fn attention_and_dense_layers() {
     for (b, heads, d, h, w) in [(2, 2, 8, 4, 6), (1, 1, 64, 8, 8)] {
         compare("attention", |way| {
             let qkv = way.input(1, [b, 3 * heads * d, h, w], 1.0);
-            let f = if way.own { composed::self_attention } else { self_attention };
+            let f = if way.own { composed::self_attention } else { functional::self_attention };
             way.run(f(qkv.clone(), heads), &[&gradient(&qkv)])
         });
     }
@@ -154,8 +154,8 @@ fn attention_and_dense_layers() {
 fn maps() {
     type Op = fn(Tensor<4>) -> Tensor<4>;
     let pairs: [(&str, Op, Op); 3] = [
-        ("halve", functional::avg_pool2x2, composed::avg_pool2x2),
-        ("double", functional::upsample2x, composed::upsample2x),
+        ("avg_pool2x2", functional::avg_pool2x2, composed::avg_pool2x2),
+        ("upsample2x", functional::upsample2x, composed::upsample2x),
         ("silu", functional::silu, burn::tensor::activation::silu),
     ];
     for (name, fast, own) in pairs {

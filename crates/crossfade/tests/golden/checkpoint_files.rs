@@ -1,7 +1,7 @@
 //! Files of the reference's trainer: exact values, the network they hold, hostile and damaged files.
 use crossfade::convert::{convert, infer_unet};
 use crossfade::engine::{Device, from_host, to_host};
-use crossfade::nn::{BackboneConfig, NetworkPorts, UNetConfig};
+use crossfade::nn::{BackboneConfig, Context, NetworkPorts, UNetConfig};
 use crossfade::tensorfile::TensorFile;
 use crossfade::torchfile::{Source, Weights, read, read_pt};
 use std::collections::BTreeMap;
@@ -150,7 +150,7 @@ fn networks(case: &Case) -> Vec<String> {
         }
 
         let unet = inferred.config.load(ports, &output, &device).unwrap();
-        let heads = nets::preconditioned(case, unet).heads(x.clone(), &case.times(), None);
+        let heads = nets::preconditioned(case, unet).heads(x.clone(), &case.times(), &Context::default());
         failures.extend(compare::output(case, &format!("phi_{copy}"), &to_host(heads.phi), false));
         failures.extend(compare::output(case, &format!("eps_{copy}"), &to_host(heads.eps), false));
     }

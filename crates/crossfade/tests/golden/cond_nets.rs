@@ -1,9 +1,9 @@
 //! The conditional networks of the golden set.
 use crossfade::engine::{Device, Tensor, from_host};
-use crossfade::math::{Attenuation, NoiseScale, Precond, Process};
+use crossfade::math::{Adm, Attenuation, NoiseScale, Precond};
 use crossfade::nn::condition::{EncoderConfig, Split};
 use crossfade::nn::weights::apply;
-use crossfade::nn::{BackboneConfig, CondUNet, CondUNetConfig, Decoders, Denoiser, NetworkPorts};
+use crossfade::nn::{BackboneConfig, CondUNet, CondUNetConfig, Decoders, Denoiser, Network, NetworkPorts};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -57,20 +57,18 @@ pub fn filled(case: &Case, config: &CondUNetConfig, device: &Device) -> CondUNet
 }
 
 /// The network of a case with its preconditioning.
-pub fn denoiser(case: &Case, device: &Device) -> Denoiser<CondUNet> {
+pub fn denoiser(case: &Case, device: &Device) -> Denoiser {
     let config = config(case);
     let count = case.json["param_count"].as_u64().unwrap() as usize;
     assert_eq!(config.parameter_count(NetworkPorts::default()), count, "parameters");
-    Denoiser {
-        baseline: None,
-        unet: filled(case, &config, device),
-        process: Process::new(Attenuation::Constant, NoiseScale::Sqrt),
-        precond: match (diffusion_edge(case), case.json["settings"]["precondition"].as_bool()) {
-            (true, _) => Precond::DiffusionEdge,
-            (false, Some(false)) => Precond::None,
-            (false, _) => Precond::Conditional,
-        },
-    }
+    let precond = match (diffusion_edge(case), case.json["settings"]["precondition"].as_bool()) {
+        (true, _) => Precond::DiffusionEdge,
+        (false, Some(false)) => Precond::None,
+        (false, _) => Precond::Conditional,
+    };
+    let process = Adm { precond, ..Adm::new(Attenuation::Constant, NoiseScale::Sqrt) };
+    let network = Network::CondUNet(filled(case, &config, device));
+    Denoiser::new(network, &config.into(), process.into())
 }
 
 /// The condition of a case.

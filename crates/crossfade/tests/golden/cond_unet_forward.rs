@@ -2,8 +2,8 @@
 use std::collections::BTreeMap;
 
 use crossfade::engine::{Device, from_host, to_host, vector};
-use crossfade::nn::Mode;
 use crossfade::nn::weights::gradients;
+use crossfade::nn::{Mode, Network};
 
 use crate::case::{Case, floats};
 use crate::compare::{self, l2};
@@ -17,21 +17,23 @@ pub fn check(case: &Case) -> Vec<String> {
     let x = from_host(&case.input("x", &shape), shape, &device);
     let t = case.times();
     let condition = cond_nets::condition(case, &device);
+    let Network::CondUNet(cond_unet) = &net.network else { unreachable!("a conditional network") };
+    let adm = net.process.adm().unwrap();
     let asked = |name: &str| case.json["outputs"][name].is_object();
     let mut failures = Vec::new();
     if asked("swin_stage1") {
-        failures.extend(stages(case, &net.unet.stages(condition.clone(), Mode::Eval)));
+        failures.extend(stages(case, &cond_unet.stages(condition.clone(), Mode::Eval)));
     }
 
-    let features = net.unet.encode(condition, Mode::Eval);
-    let c_noise: Vec<f64> = t.iter().map(|&t| net.precond.scalings(&net.process, t).c_noise).collect();
+    let features = cond_unet.encode(condition, Mode::Eval);
+    let c_noise: Vec<f64> = t.iter().map(|&t| adm.scalings(t).c_noise).collect();
     let mut tap = |name: &'static str, value: &crossfade::engine::Tensor<4>| {
         if asked(name) {
             failures.extend(compare::output(case, name, &to_host(value.clone().inner()), false));
         }
     };
     // The conditional nets have no c_in.
-    let raw = net.unet.observed(x.clone(), vector(&c_noise, &device), &features, Mode::Eval, &mut tap);
+    let raw = cond_unet.observed(x.clone(), vector(&c_noise, &device), &features, Mode::Eval, &mut tap);
     let single = raw.eps.is_none();
     let heads = net.precondition(x, &t, raw);
     failures.extend(compare::output(case, "phi", &to_host(heads.phi.clone().inner()), single));
@@ -43,7 +45,7 @@ pub fn check(case: &Case) -> Vec<String> {
             from_host(&values, shape, &device)
         };
         let loss = (heads.phi * weights("w_phi")).sum() + (heads.eps * weights("w_eps")).sum();
-        failures.extend(compare_gradients(case, gradients(&net.unet, loss.backward())));
+        failures.extend(compare_gradients(case, gradients(&net.network, loss.backward())));
     }
     failures
 }

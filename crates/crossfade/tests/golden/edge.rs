@@ -1,9 +1,9 @@
 //! DiffusionEdge: its training loss, its sampler and its balanced cross-entropy.
 use crossfade::engine::{Device, Images, Tensor, from_host, to_host};
 use crossfade::loss::{AuxEstimate, AuxWeight, Auxiliary, Noised, Objective, Pairing, Reduction};
-use crossfade::math::{Blend, Grid, GridKind, LossNorm, Weighting};
-use crossfade::nn::Mode;
-use crossfade::sample::{Hooks, Problem, Sampler};
+use crossfade::math::{Adm, Blend, Grid, GridKind, LossNorm, Weighting};
+use crossfade::nn::{Backbone, Mode};
+use crossfade::sample::{AttenuationProblem, Hooks, Sampler};
 
 use crate::case::{Case, floats, usizes};
 use crate::formula::{Rule, values};
@@ -17,12 +17,13 @@ pub fn is_edge(case: &Case) -> bool {
 pub fn loss(case: &Case) -> Vec<String> {
     let device = Device::flex();
     let forward = cond_nets::edge_forward();
-    let net = cond_nets::denoiser(&forward, &device);
+    let mut net = cond_nets::denoiser(&forward, &device);
+    net.process = Adm { t_min: case.json["eps"].as_f64().unwrap(), ..*net.process.adm().unwrap() }.into();
     let shape: [usize; 4] = case.shape("x0").try_into().unwrap();
     let input = |key: &str| Images(from_host(&case.input(key, &shape), shape, &device));
     let batch = Noised::new(&net.process, input("x0"), &[], input("noise"), case.times());
-    let features = net.unet.encode(cond_nets::condition(&forward, &device), Mode::Eval);
-    let raw = net.raw_given(batch.x_t.0.clone(), &batch.t, &features, Mode::Eval);
+    let context = net.network.encode(Some(cond_nets::condition(&forward, &device)), Mode::Eval);
+    let raw = net.raw(batch.x_t.0.clone(), &batch.t, &context, Mode::Eval);
     let auxiliary = Auxiliary {
         estimate: AuxEstimate::Heads,
         l1: Some(Reduction::Mean),
@@ -34,7 +35,6 @@ pub fn loss(case: &Case) -> Vec<String> {
         let objective = Objective {
             weighting: Weighting::DiffusionEdge,
             norm: if variant["use_l1"].as_bool().unwrap() { LossNorm::L1L2 } else { LossNorm::L2 },
-            t_min: case.json["eps"].as_f64().unwrap(),
             auxiliary: Some(auxiliary),
             ..Objective::default()
         };
@@ -61,7 +61,7 @@ pub fn sample(case: &Case) -> Vec<String> {
     let device = Device::flex();
     let forward = cond_nets::edge_forward();
     let net = cond_nets::denoiser(&forward, &device);
-    let given = net.given(cond_nets::condition(&forward, &device));
+    let conditioned = net.conditioned(Some(cond_nets::condition(&forward, &device)));
     let shape: [usize; 4] = usizes(&case.json["inputs"]["initial noise"]["shape"]).try_into().unwrap();
     let draw = |name: &str| {
         let values = Rule::Unit.values(&format!("{}{name}", case.salt), shape.iter().product());
@@ -77,7 +77,7 @@ pub fn sample(case: &Case) -> Vec<String> {
         if ours.len() != times.len() || ours.iter().zip(&times).any(|(a, b)| (a - b).abs() > 1e-6) {
             failures.push(format!("{run}: our grid is {ours:?}, the reference used {times:?}"));
         }
-        let mut problem = Problem::new(&given, net.process);
+        let mut problem = AttenuationProblem::new(&conditioned, *net.process.adm().unwrap());
         problem.blend = Blend::Reference;
         let mut hooks = Hooks { noise: &mut |step| draw(&format!("noise.{step}")), observe: &mut |_| () };
         let result = Sampler::Alg2.run(&problem, &times, draw("noise.init"), &mut hooks).unwrap();

@@ -1,10 +1,10 @@
 //! Training losses and their gradients at given x_0, noise and t.
 use crossfade::engine::{Device, Images, Tensor, column, from_host, to_host};
 use crossfade::loss::{AuxEstimate, AuxWeight, Auxiliary, Noised, Objective, Pairing, Reduction};
-use crossfade::math::{Attenuation, LossNorm, NoiseScale, Precond, Process, Weighting};
-use crossfade::nn::Denoiser;
+use crossfade::math::{Adm, Attenuation, LossNorm, NoiseScale, Precond, Weighting};
 use crossfade::nn::functional::upsample2x;
 use crossfade::nn::weights::gradients;
+use crossfade::nn::{Context, Denoiser, Mode};
 use serde_json::Value;
 
 use crate::case::Case;
@@ -27,20 +27,22 @@ pub fn skips(case: &Case) -> Vec<String> {
     if checked { vec![] } else { vec![format!("network {}", nets::module(case))] }
 }
 
-fn process(case: &Case) -> Process {
+fn process(case: &Case) -> Adm {
     let attenuation = if class(case).contains("linear") { Attenuation::Linear } else { Attenuation::Constant };
     let noise = if class(case).contains("const_2") { NoiseScale::Linear } else { NoiseScale::Sqrt };
-    Process::new(attenuation, noise)
-}
-
-fn denoiser(case: &Case, device: &Device) -> Denoiser {
     let precond = match case.json["preconditioning"].as_str() {
         Some(text) if text.starts_with("off") => Precond::None,
         Some(_) => Precond::Repeated,
         None if nets::older(case) => Precond::OlderRelease,
         None => Precond::default(),
     };
-    Denoiser { process: process(case), precond, ..nets::denoiser(case, device) }
+    Adm { t_min: case.json["eps"].as_f64().unwrap(), precond, ..Adm::new(attenuation, noise) }
+}
+
+fn denoiser(case: &Case, device: &Device) -> Denoiser {
+    let mut net = nets::denoiser(case, device);
+    net.process = process(case).into();
+    net
 }
 
 /// The objective of the reference's class with a variant's options (§2.2–2.4).
@@ -76,7 +78,6 @@ fn objective(case: &Case, variant: &Value) -> Objective {
         norm: if variant["use_l1"].as_bool().unwrap() { LossNorm::L1L2 } else { LossNorm::L2 },
         reduction: if older { Reduction::Mean } else { Reduction::Sum },
         l1_reduction: if latent && !older { Reduction::Sum } else { Reduction::Mean },
-        t_min: case.json["eps"].as_f64().unwrap(),
         auxiliary: Some(auxiliary),
     }
 }
@@ -88,7 +89,7 @@ fn stand_in(a: Tensor<4>, b: Tensor<4>) -> Tensor<2> {
 
 /// The term of `use_disloss` with the stand-in decoder that the case describes.
 fn injected(case: &Case, net: &Denoiser, batch: &Noised) -> Tensor<1> {
-    let heads = net.heads(batch.x_t.0.clone(), &batch.t, None);
+    let heads = net.heads(batch.x_t.0.clone(), &batch.t, &Context::default());
     let coefs = |f: fn(f64) -> f64| column(&batch.t.iter().map(|&t| f(t)).collect::<Vec<_>>(), &Device::flex());
     // x_t − t·C − √t·eps, for constant attenuation.
     let estimate = batch.x_t.0.clone() - heads.phi * coefs(|t| t) - heads.eps * coefs(f64::sqrt);
@@ -111,16 +112,16 @@ pub fn check(case: &Case) -> Vec<String> {
     let net = denoiser(case, &device.clone().autodiff());
     let shape: [usize; 4] = case.shape("x0").try_into().unwrap();
     let input = |key: &str| Images(from_host(&case.input(key, &shape), shape, &device));
-    let drawn: Vec<Images> = (net.process.drawn_parts() > 0).then(|| input("K")).into_iter().collect();
+    let drawn: Vec<Images> = (process(case).drawn_parts() > 0).then(|| input("K")).into_iter().collect();
     let batch = Noised::new(&net.process, input("x0"), &drawn, input("noise"), case.times());
-    let heads = net.heads(batch.x_t.0.clone(), &batch.t, None);
+    let heads = net.heads(batch.x_t.0.clone(), &batch.t, &Context::default());
     let single = nets::config(case).decoders == crossfade::nn::Decoders::One;
     let mut failures = compare::output(case, "x_t", &to_host(batch.x_t.0.clone()), false);
     failures.extend(compare::output(case, "phi", &to_host(heads.phi.inner()), single));
     failures.extend(compare::output(case, "eps", &to_host(heads.eps.inner()), single));
     for (name, variant) in case.json["variants"].as_object().unwrap() {
         let perceptual = name.ends_with("_perc").then_some(&stand_in as &dyn Fn(_, _) -> _);
-        let mut loss = objective(case, variant).loss(&net, &batch, None, None, perceptual);
+        let mut loss = objective(case, variant).loss(&net, &batch, &Context::default(), Mode::Eval, perceptual);
         if name.ends_with("disloss") {
             loss.total = loss.total + injected(case, &net, &batch);
         }
@@ -133,7 +134,7 @@ pub fn check(case: &Case) -> Vec<String> {
         // Ten times the rounding of the reference, at least ten units of f32.
         let tolerance = (10.0 * variant["rel_diff"].as_f64().unwrap()).max(1e-6);
         near("loss", f64::from(total), variant["loss_f64run"].as_f64().unwrap(), tolerance);
-        let grads = gradients(&net.unet, loss.total.backward());
+        let grads = gradients(&net.network, loss.total.backward());
         let norms: Vec<(String, f64)> = grads
             .iter()
             .map(|(name, _, g)| (format!("model.{name}"), l2(&g.iter().map(|&v| f64::from(v)).collect::<Vec<_>>())))

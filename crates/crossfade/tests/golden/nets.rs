@@ -1,8 +1,8 @@
 //! The unconditional networks of the golden set.
 use crossfade::engine::Device;
-use crossfade::math::{Attenuation, NoiseScale, Precond, Process};
+use crossfade::math::{Adm, Attenuation, NoiseScale, Precond};
 use crossfade::nn::weights::apply;
-use crossfade::nn::{BackboneConfig, Decoders, Denoiser, NetworkPorts, UNet, UNetConfig};
+use crossfade::nn::{BackboneConfig, Decoders, Denoiser, Network, NetworkPorts, UNet, UNetConfig};
 use serde_json::Value;
 
 use crate::case::{Case, usizes};
@@ -70,5 +70,6 @@ pub fn preconditioned(case: &Case, unet: UNet) -> Denoiser {
     let linear = module(case).ends_with("_2") || module(case).ends_with("_3");
     let noise = if linear { NoiseScale::Linear } else { NoiseScale::Sqrt };
     let precond = if older(case) { Precond::OlderRelease } else { Precond::default() };
-    Denoiser { unet, process: Process::new(Attenuation::Constant, noise), baseline: None, precond }
+    let process = Adm { precond, ..Adm::new(Attenuation::Constant, noise) };
+    Denoiser::new(Network::UNet(unet), &config(case).into(), process.into())
 }

@@ -1,7 +1,7 @@
 //! Samplers with every noise draw given: results, intermediate states, evaluations and their times.
 use crossfade::engine::{Device, Images, from_host, to_host};
 use crossfade::math::{Blend, Grid, GridKind, NoiseScale};
-use crossfade::sample::{Hooks, Problem, Sampler};
+use crossfade::sample::{AttenuationProblem, Hooks, Sampler};
 
 use crate::case::{Case, floats, usizes};
 use crate::compare;
@@ -38,6 +38,7 @@ pub fn check(case: &Case) -> Vec<String> {
     }
     let device = Device::flex();
     let net = nets::denoiser(case, &device);
+    let (evaluated, adm) = (net.conditioned(None), *net.process.adm().unwrap());
     let latent = case.json["latent"].as_bool().unwrap();
     let stochastic = sampler(case).is_stochastic();
     let shape: [usize; 4] = usizes(&case.json["inputs"]["initial noise"]["shape"]).try_into().unwrap();
@@ -56,10 +57,10 @@ pub fn check(case: &Case) -> Vec<String> {
         times.dedup();
         failures.extend(grid_differences(case, run, &times));
         times.push(0.0);
-        let mut problem = Problem::new(&net, net.process);
+        let mut problem = AttenuationProblem::new(&evaluated, adm);
         problem.blend = if stochastic { Blend::Reference } else { Blend::Heads };
         // §3.2: const clips pixels in the loop, const2 only its stochastic pixels.
-        let clips = !latent && (stochastic || net.process.noise == NoiseScale::Sqrt);
+        let clips = !latent && (stochastic || adm.noise == NoiseScale::Sqrt);
         problem.clip = clips.then_some(1.0);
         let mut states = vec![];
         let mut hooks = Hooks {

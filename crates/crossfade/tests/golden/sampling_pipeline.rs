@@ -2,7 +2,7 @@
 use crossfade::engine::{Device, Images, Tensor, from_host, to_host};
 use crossfade::math::{Grid, GridKind};
 use crossfade::nn::functional::upsample2x;
-use crossfade::sample::{Hooks, Problem, Sampler};
+use crossfade::sample::{AttenuationProblem, Hooks, Sampler};
 
 use crate::case::{Case, usizes};
 use crate::compare;
@@ -25,7 +25,8 @@ pub fn check(case: &Case) -> Vec<String> {
     let number = |key: &str| case.json[key].as_f64().unwrap();
     let kind = GridKind::Reference { sigma_min: number("sigma_min") };
     let times = Grid { kind, final_t: None }.times(number("N") as usize).unwrap();
-    let problem = Problem::new(&net, net.process);
+    let evaluated = net.conditioned(None);
+    let problem = AttenuationProblem::new(&evaluated, *net.process.adm().unwrap());
     let start = Images(tensor("initial noise", Rule::Unit.values(&name("initial noise"), count("initial noise"))));
     let mut hooks = Hooks { noise: &mut |_| unreachable!("a deterministic sampler"), observe: &mut |_| () };
     let z = Sampler::FirstOrder.run(&problem, &times, start, &mut hooks).unwrap().x0.0;

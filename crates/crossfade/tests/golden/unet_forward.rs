@@ -1,6 +1,6 @@
 //! Forward passes of the unconditional networks, both heads, with and without augmentation labels.
 use crossfade::engine::{Device, from_host, to_host};
-use crossfade::nn::Decoders;
+use crossfade::nn::{Context, Decoders, Mode};
 
 use crate::case::Case;
 use crate::compare;
@@ -15,7 +15,7 @@ pub fn check(case: &Case) -> Vec<String> {
     let t = case.times();
     let mut failures = Vec::new();
 
-    let raw = net.raw(x.clone(), &t, None, None);
+    let raw = net.raw(x.clone(), &t, &Context::default(), Mode::Eval);
     let raw_stats = &case.json["outputs"]["raw_stats"];
     let raw_heads = [("F1", Some(raw.phi.clone())), ("F2", raw.eps.clone())];
     for (name, head) in raw_heads.into_iter().filter_map(|(name, head)| Some((name, head?))) {
@@ -29,7 +29,7 @@ pub fn check(case: &Case) -> Vec<String> {
     if case.json["inputs"]["augment_labels"].is_object() {
         let shape: [usize; 2] = case.shape("augment_labels").try_into().unwrap();
         let labels = from_host(&case.input("augment_labels", &shape), shape, &device);
-        let heads = net.heads(x, &t, Some(labels));
+        let heads = net.heads(x, &t, &Context::default().with_labels(Some(labels)));
         compare("phi_aug", heads.phi);
         compare("eps_aug", heads.eps);
     }

@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 
 use crossfade::engine::{Device, Tensor, from_host, to_host};
+use crossfade::nn::Context;
 use crossfade::nn::weights::gradients;
 use crossfade::tensorfile::HostTensor;
 use serde_json::Value;
@@ -21,12 +22,12 @@ pub fn check(case: &Case) -> Vec<String> {
         from_host(&case.input("augment_labels", &shape), shape, &device)
     });
 
-    let heads = net.heads(x.clone(), &case.times(), labels);
+    let heads = net.heads(x.clone(), &case.times(), &Context::default().with_labels(labels));
     let loss: Tensor<1> = (heads.phi * input("w_phi")).sum() + (heads.eps * input("w_eps")).sum();
     let mut failures = compare::output(case, "loss", &to_host(loss.clone()), false);
     let mut backward = loss.backward();
     failures.extend(compare::output(case, "grad_x", &to_host(x.grad_remove(&mut backward).unwrap()), false));
-    failures.extend(parameters(case, &gradients(&net.unet, backward)));
+    failures.extend(parameters(case, &gradients(&net.network, backward)));
     failures
 }
 

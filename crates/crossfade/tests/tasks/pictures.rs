@@ -6,7 +6,7 @@ use crossfade::data::Planes;
 use crossfade::data::image16::{Format, write_rows};
 use crossfade::data::{Filter, Image16, PassOrder, resize};
 use crossfade::engine::Device;
-use crossfade::generate::Maker;
+use crossfade::generate::Pipeline;
 use crossfade::nn::condition::EncoderConfig;
 use crossfade::nn::{CondUNetConfig, NetworkPorts};
 use crossfade::task::masks::{HoleBox, Mask};
@@ -290,15 +290,15 @@ fn a_network_takes_any_size_and_window() {
     };
     let sr = SuperResolution { scale: 4, size: 32, low: LowAs::Enlarged, residual: 0.0 };
     let mut config =
-        RunConfig { task: TaskConfig::SuperResolution(sr), condition: Some(network), ..RunConfig::default() };
+        RunConfig { task: TaskConfig::SuperResolution(sr), network: network.into(), ..RunConfig::default() };
     config.sample.steps = 1;
-    let unet = config.condition.as_ref().unwrap().init(NetworkPorts::default(), 3, &Device::flex());
-    let net = config.denoiser(unet);
-    let maker = Maker::new(net, &config, None, config.sample.clone(), 1, &Device::flex());
+    let net = config.denoiser(config.network.init(NetworkPorts::default(), 3, &Device::flex()));
+    let pipeline = Pipeline::new(net, None, &config, &config.sample, &Device::flex()).unwrap();
+    let model = pipeline.task_model("super-resolution", 1).unwrap();
     for (width, height, window) in [(1, 1, None), (1, 9, None), (13, 2, None), (64, 61, Some(64))] {
         let options = Options { window, batch: 4, ..Options::default() };
         let input = to_picture(&picture(width, height));
-        let made = apply(&config.task, &maker, &options, &input, None, &dir.path().join("o.png"));
+        let made = apply(&config.task, &model, &options, &input, None, &dir.path().join("o.png"));
         assert_eq!((made.width, made.height), (4 * width, 4 * height));
     }
 }

@@ -2,13 +2,14 @@
 use super::{apply, drawn_set, picture, to_picture};
 use crossfade::apply::{Model, Options};
 use crossfade::checkpoint::{self, Checkpoint, Weights};
-use crossfade::config::{AutoencoderRun, Baseline, LatentConfig, RunConfig};
+use crossfade::config::{AutoencoderRun, LatentConfig, RunConfig};
 use crossfade::data::{DataConfig, Filter};
 use crossfade::engine::Device;
-use crossfade::generate::Maker;
+use crossfade::generate::{Pipeline, StartNoise};
 use crossfade::loss::AutoencoderLoss;
+use crossfade::math::Process;
 use crossfade::nn::condition::EncoderConfig;
-use crossfade::nn::{AutoencoderConfig, BackboneConfig, CondUNetConfig, NetworkPorts};
+use crossfade::nn::{AutoencoderConfig, BackboneConfig, CondUNetConfig, NetworkConfig, NetworkPorts};
 use crossfade::task::masks::{HoleBox, Mask};
 use crossfade::task::{Depth, Edges, Inpainting, LowAs, Saliency, Sketch, SuperResolution, TaskConfig};
 use crossfade::train::{RunDir, train, train_autoencoder};
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A network that trains in moments.
 fn tiny(task: TaskConfig, data: DataConfig) -> RunConfig {
     let mut config = RunConfig { seed: 3, data, ..RunConfig::default() };
-    config.condition = Some(CondUNetConfig {
+    config.network = CondUNetConfig {
         channels: task.task().target_channels().unwrap(),
         condition_channels: task.task().condition_channels(),
         width: 8,
@@ -28,7 +29,8 @@ fn tiny(task: TaskConfig, data: DataConfig) -> RunConfig {
         condition_windows: vec![[2, 2], [1, 1]],
         feature_windows: vec![[2, 2], [1, 1]],
         ..CondUNetConfig::default()
-    });
+    }
+    .into();
     config.task = task;
     config.train.steps = 3;
     config.train.batch = 2;
@@ -59,9 +61,8 @@ fn newest(dir: &Path) -> Checkpoint {
     Checkpoint::open(&path).unwrap()
 }
 
-fn maker(checkpoint: &Checkpoint, kind: &str, batchless_seed: u64) -> crossfade::Result<Maker> {
-    let sample = checkpoint.config.sample.clone();
-    Maker::open(checkpoint, kind, Weights::Ema, sample, batchless_seed, &Device::flex())
+fn pipeline(checkpoint: &Checkpoint) -> Pipeline {
+    Pipeline::open(checkpoint, Weights::Ema, &checkpoint.config.sample, &Device::flex()).unwrap()
 }
 
 /// Every task trains for a few steps by the common loop, resumes to the same bytes, and works on a picture of odd size.
@@ -102,12 +103,13 @@ fn every_task_trains_resumes_and_works() {
             statistics.into_iter().all(|(_, (_, v))| v.iter().any(|v| *v != 1.0)),
             "{name}: statistics stood still"
         );
-        let maker = maker(&a, name, 1).unwrap();
+        let pipeline = pipeline(&a);
+        let model = pipeline.task_model(name, 1).unwrap();
         let input = to_picture(&picture(37, 21));
         let mask = (name == "inpainting").then(|| Mask::boxes(37, 21, &[HoleBox([3, 3, 9, 9])]).unwrap());
         let make = |batch| {
             let options = Options { batch, ..Options::default() };
-            apply(&a.config.task, &maker, &options, &input, mask.as_ref(), &dir.path().join("o.png"))
+            apply(&a.config.task, &model, &options, &input, mask.as_ref(), &dir.path().join("o.png"))
         };
         let made = make(1);
         let scale = a.config.task.task().scale();
@@ -118,10 +120,10 @@ fn every_task_trains_resumes_and_works() {
 }
 
 #[test]
-fn learning_a_task_lowers_its_loss_also_with_baselines_and_a_frozen_encoder() {
-    let baselines = Baseline::all().into_iter().filter(|b| ["ddpm-x0", "edm", "cld"].contains(&b.name()));
-    let baselines = baselines.map(|b| (Some(b), false));
-    for (baseline, frozen) in [(None, false), (None, true)].into_iter().chain(baselines) {
+fn learning_a_task_lowers_its_loss_also_with_other_processes_and_a_frozen_encoder() {
+    let others = ["ddpm-x0", "edm", "cld"].map(|name| (Process::parse(name).unwrap(), false));
+    let adm = Process::default();
+    for (process, frozen) in [(adm, false), (adm, true)].into_iter().chain(others) {
         let task =
             TaskConfig::SuperResolution(SuperResolution { scale: 2, size: 16, low: LowAs::Enlarged, residual: 0.0 });
         let mut config = tiny(task, DataConfig::Procedural { seed: 1, len: 4 });
@@ -131,20 +133,21 @@ fn learning_a_task_lowers_its_loss_also_with_baselines_and_a_frozen_encoder() {
         config.train.sample_every = 0;
         config.optim.lr = 5e-3;
         config.optim.weight_decay = 0.1;
-        config.baseline = baseline;
-        config.condition.as_mut().unwrap().freeze_encoder = frozen;
+        config.process = process;
+        config.network.as_cond_unet_mut().unwrap().freeze_encoder = frozen;
         let dir = tempfile::tempdir().unwrap();
         let losses = fit(&config, dir.path(), false, 0);
         let mean = |l: &[f64]| l.iter().sum::<f64>() / l.len() as f64;
         let (early, late) = (mean(&losses[..8]), mean(&losses[32..]));
-        assert!(late < 0.85 * early, "{baseline:?}, frozen {frozen}: {early} to {late}");
+        assert!(late < 0.85 * early, "{process:?}, frozen {frozen}: {early} to {late}");
         let checkpoint = newest(dir.path());
         assert_eq!(RunConfig::parse(&checkpoint.config.to_toml().unwrap(), "x").unwrap(), config);
-        let maker = maker(&checkpoint, "super-resolution", 0).unwrap();
-        let heun = matches!(baseline, Some(Baseline::Edm(_)));
-        assert_eq!(maker.evaluations().unwrap(), if heun { 3 } else { 2 });
+        let pipeline = pipeline(&checkpoint);
+        let model = pipeline.task_model("super-resolution", 0).unwrap();
+        let heun = matches!(process, Process::Edm(_));
+        assert_eq!(pipeline.evaluations().unwrap(), if heun { 3 } else { 2 });
         let out = dir.path().join("o.png");
-        apply(&checkpoint.config.task, &maker, &Options::default(), &to_picture(&picture(20, 9)), None, &out);
+        apply(&checkpoint.config.task, &model, &Options::default(), &to_picture(&picture(20, 9)), None, &out);
         let encoder = |checkpoint: &Checkpoint| {
             let all = checkpoint.read().unwrap().into_iter();
             all.filter(|(name, _)| name.starts_with("model.init_conv_mask.")).collect::<Vec<_>>()
@@ -172,11 +175,13 @@ fn what_does_not_fit_is_said() {
         change(&mut config);
         config.validate().unwrap_err().to_string()
     };
-    assert!(problems(&|c| c.condition = None).contains("[condition]"));
-    assert!(problems(&|c| c.task = TaskConfig::default()).contains("[task]"));
+    let error = problems(&|c| c.network = NetworkConfig::default());
+    assert!(error.contains("task.kind: ") && error.contains("network.kind = \"cond-unet\""), "{error}");
+    let error = problems(&|c| c.task = TaskConfig::default());
+    assert!(error.contains("network.kind: ") && error.contains("[task]"), "{error}");
     assert!(problems(&|c| c.task = TaskConfig::Saliency(Saliency { size: 17 })).contains("task.size"));
-    assert!(problems(&|c| c.condition.as_mut().unwrap().channels = 3).contains("condition.channels"));
-    assert!(problems(&|c| c.condition.as_mut().unwrap().width = 9).contains("condition.width"));
+    assert!(problems(&|c| c.network.as_cond_unet_mut().unwrap().channels = 3).contains("network.channels"));
+    assert!(problems(&|c| c.network.as_cond_unet_mut().unwrap().width = 9).contains("network.width"));
     assert!(problems(&|c| c.train.augment = 0.1).contains("train.augment"));
     let text = "[task]\nkind = \"edges\"\nthreshold = 2.0\nsise = 3\n";
     let error = RunConfig::parse(text, "x.toml").unwrap_err().to_string();
@@ -185,9 +190,11 @@ fn what_does_not_fit_is_said() {
     let sr = TaskConfig::SuperResolution(SuperResolution { scale: 2, size: 16, low: LowAs::Small, residual: 0.0 });
     fit(&tiny(sr, drawn), &dir.path().join("sr"), false, 0);
     let checkpoint = newest(&dir.path().join("sr"));
-    let error = maker(&checkpoint, "edges", 0).err().unwrap().to_string();
+    let pipeline = pipeline(&checkpoint);
+    let error = pipeline.task_model("edges", 0).err().unwrap().to_string();
     assert!(error.contains("super-resolution") && error.contains("crossfade sr"), "{error}");
-    assert!(checkpoint.denoiser(Weights::Ema, &Device::flex()).err().unwrap().to_string().contains("task"));
+    let refused = [pipeline.size().err(), pipeline.sample(0, &[StartNoise::Index(0)], &mut |_| ()).err()];
+    refused.into_iter().for_each(|error| assert!(error.unwrap().to_string().contains("task")));
 }
 
 /// A task on latents: one checkpoint holds both stages, resumes to the same bytes and makes maps of any size.
@@ -217,7 +224,7 @@ fn a_task_works_on_latents() {
     let mut config = tiny(TaskConfig::Edges(Edges { size: 16, ..Edges::default() }), pairs);
     config.latent = Some(LatentConfig { autoencoder: stage.clone(), scale: None, cache: None });
     config.sample.clip = 0.0;
-    config.condition.as_mut().unwrap().channels = first.autoencoder.latent;
+    config.network.as_cond_unet_mut().unwrap().channels = first.autoencoder.latent;
     config.validate().unwrap();
     let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
     fit(&config, &whole, false, 0);
@@ -227,10 +234,11 @@ fn a_task_works_on_latents() {
     fit(&config, &parts, true, 0);
     let (a, b) = (newest(&whole), newest(&parts));
     assert!(std::fs::read(&a.path).unwrap() == std::fs::read(&b.path).unwrap(), "the resumed run differs");
-    let maker = maker(&a, "edges", 1).unwrap();
-    assert_eq!((maker.channels(), maker.unit()), (1, 4));
+    let pipeline = pipeline(&a);
+    let model = pipeline.task_model("edges", 1).unwrap();
+    assert_eq!((model.channels(), model.unit()), (1, 4));
     let input = to_picture(&picture(37, 21));
-    let map = apply(&a.config.task, &maker, &Options::default(), &input, None, &dir.path().join("o.png"));
+    let map = apply(&a.config.task, &model, &Options::default(), &input, None, &dir.path().join("o.png"));
     assert_eq!((map.width, map.height, map.channels), (37, 21, 1));
 }
 
@@ -248,7 +256,7 @@ fn a_run_starts_from_the_encoders_weights() {
         freeze_encoder: true,
         condition_windows: vec![[1, 1]; 4],
         feature_windows: vec![[1, 1]; 4],
-        ..config.condition.clone().unwrap()
+        ..config.network.as_cond_unet_mut().unwrap().clone()
     };
     // torchvision counts the stem as the first of its features.
     let theirs = |name: &str| match name.split_once('.') {
@@ -269,7 +277,7 @@ fn a_run_starts_from_the_encoders_weights() {
     let views = (encoder.iter().zip(&bytes))
         .map(|((name, shape), bytes)| (name.as_str(), TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap()));
     serialize_to_file(views, None, &file).unwrap();
-    config.condition = Some(CondUNetConfig { encoder_weights: Some(file), ..network });
+    config.network = CondUNetConfig { encoder_weights: Some(file), ..network }.into();
     config.train.steps = 1;
     config.train.sample_every = 0;
     config.validate().unwrap();
