@@ -1,6 +1,6 @@
 //! Products of matrices in slices, small enough for the caches.
 use super::{Epilogue, Left, Product, Right, panels};
-use crate::simd::{RawKernel, Simd};
+use crate::simd::Simd;
 
 /// A matrix in memory: element (i, j) is `data[i · row + j · step]`.
 #[derive(Clone, Copy)]
@@ -55,6 +55,6 @@ pub(crate) fn matmul<S: Simd>(
         };
         // Inlined, not through `run_raw`: with matrices of 32 x 32 the call costs up to a tenth (measured).
         // SAFETY: the largest offsets that the product forms were asserted; `c` is borrowed mutably.
-        unsafe { product.run(s) };
+        unsafe { product.all(s) };
     }
 }
