@@ -127,8 +127,12 @@ impl Product {
     #[inline(always)]
     unsafe fn panel<S: Simd, const NV: usize>(&self, s: S) {
         let tiles = self.rows.div_ceil(S::ROWS);
-        // Without the division where it is not needed: it would take as long as the smallest products.
-        let (size, larger) = if tiles <= 1 { (self.rows, 0) } else { (self.rows / tiles, self.rows % tiles) };
+        // The division is left out where it is not needed: small products notice it.
+        let (size, larger) = match tiles {
+            0 | 1 => (self.rows, 0),
+            _ if self.rows == tiles * S::ROWS => (S::ROWS, 0),
+            _ => (self.rows / tiles, self.rows % tiles),
+        };
         let (mut a, mut c) = (self.a.ptr, self.c);
         for tile in 0..tiles {
             let rows = size + usize::from(tile < larger);
