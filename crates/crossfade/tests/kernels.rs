@@ -105,8 +105,8 @@ fn sizes_and_silu() {
         let x = random(1, shape, 3.0);
         let inputs: [Of; 1] = [&gradient(&x)];
         let pairs: [(&str, Op, Op); 3] = [
-            ("halve", functional::avg_pool2x2, composed::avg_pool2x2),
-            ("double", functional::upsample2x, composed::upsample2x),
+            ("avg_pool2x2", functional::avg_pool2x2, composed::avg_pool2x2),
+            ("upsample2x", functional::upsample2x, composed::upsample2x),
             ("silu", functional::silu, burn::tensor::activation::silu),
         ];
         for (name, fast, own) in pairs {

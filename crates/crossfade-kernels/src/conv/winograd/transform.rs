@@ -132,9 +132,10 @@ impl RawKernel for Filter {
         for k in 0..self.count {
             // SAFETY: by the contract, for this kernel.
             unsafe {
-                let mut w: [[S::V; 3]; 3] = read(s, self.taps.add(9 * k * S::LANES), [3 * S::LANES, S::LANES]);
-                if self.rotate {
-                    w.as_flattened_mut().reverse();
+                let mut w = [[s.zero(); 3]; 3];
+                for (i, w) in w.as_flattened_mut().iter_mut().enumerate() {
+                    let tap = if self.rotate { 8 - i } else { i };
+                    *w = s.load_at(self.taps.add((9 * k + tap) * S::LANES));
                 }
                 let u = both_sides(
                     s,
