@@ -1,6 +1,6 @@
-//! The elementwise vocabulary in which every formula on images is written once.
+//! The elementwise operations from which every formula on images is built, so that each is written only once.
 
-/// A coefficient: one number for all samples (sampling), or one a sample (training).
+/// A coefficient of a formula: one number for all samples (sampling), or one per sample (training).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Coef {
     /// The same number for every sample.
@@ -18,7 +18,7 @@ impl Coef {
         }
     }
 
-    /// The one number of a coefficient that does not vary over samples.
+    /// The number of a coefficient that is the same for all samples.
     pub fn same(&self) -> f64 {
         match self {
             Self::Same(c) => *c,

@@ -1,4 +1,4 @@
-//! Sampling times 1 = t_0 > t_1 > … > t_n = 0: one evaluation at each but the last (§3.2, §10.4).
+//! Sampling times 1 = t_0 > t_1 > … > t_n = 0. The network is evaluated at each of them but the last (§3.2, §10.4).
 use crate::process::{Gaussian, GaussianFn};
 use crate::registry;
 use serde::{Deserialize, Serialize};
@@ -8,18 +8,18 @@ registry! {
     #[derive(Default)]
     #[serde(deny_unknown_fields)]
     pub enum GridKind("grid", tag = "kind") {
-        /// 1, 1−1/N, …, 1/N, 0: the paper's.
+        /// 1, 1−1/N, …, 1/N, 0: the paper's grid.
         UniformT = "uniform-t",
-        /// Uniform in √t: solvers of attenuation keep their order on it with many steps, but with few steps the first one,
-        /// where pictures get their colours, becomes too long. DDIM's quadratic sequence.
+        /// Uniform in √t, DDIM's quadratic sequence. On it the solvers for attenuation keep their order when there
+        /// are many steps; with few steps the first one, which decides the colours, becomes too long.
         UniformSqrt = "uniform-sqrt" | "quadratic",
-        /// N times from 1 to σ_min² uniform in t, then 0: the reference's.
+        /// N times from 1 to σ_min², uniform in t, then 0: the reference's grid.
         Reference {
             /// Square root of the last evaluation time; 0.01 in the reference, 0.001 for σ = t.
             #[serde(default = "reference_sigma_min")]
             sigma_min: f64 = reference_sigma_min(),
         } = "reference",
-        /// σ^{1/ρ} uniform from 1 to σ_min, then 0, with t = σ²: EDM's grid on this process.
+        /// Uniform in σ^{1/ρ} from 1 to σ_min with t = σ², then 0: EDM's grid applied to attenuation.
         Power {
             /// ρ.
             #[serde(default = "power_rho")]
@@ -28,13 +28,14 @@ registry! {
             #[serde(default = "power_sigma_min")]
             sigma_min: f64 = power_sigma_min(),
         } = "power",
-        /// κ^{1/ρ} uniform, κ = σ/α, down to the last evaluation of the process, then 0: EDM's.
+        /// Uniform in κ^{1/ρ} with κ = σ/α, down to the process's smallest time, then 0: EDM's grid.
         Karras {
             /// ρ.
             #[serde(default = "power_rho")]
             rho: f64 = power_rho(),
         } = "karras",
-        /// ln(α/σ) uniform down to the last evaluation of the process, then 0: what DPM-Solver++ and UniPC expect.
+        /// Uniform in ln(α/σ) down to the process's smallest time, then 0: the grid that DPM-Solver++ and UniPC
+        /// expect.
         LogSnr = "log-snr",
     }
     placeholder {
@@ -43,7 +44,7 @@ registry! {
         Auto = "auto",
     }
     needs_data {
-        /// Times given one by one, descending; 1 in front and 0 at the end are added if missing.
+        /// An explicit list of descending times; 1 at the front and 0 at the end are added if missing.
         Explicit {
             /// The times.
             times: Vec<f64>,
@@ -61,7 +62,7 @@ fn power_sigma_min() -> f64 {
     0.02
 }
 
-/// A grid with the paper's final denoising step as an option.
+/// A time grid, with the paper's final denoising step as an option.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Grid {
@@ -95,16 +96,16 @@ impl GridKind {
     }
 }
 
-/// Where κ is infinite at t = 1 the second time has this one.
+/// κ of the second time, where κ is infinite at t = 1 and no uniform spacing can start there. 80 is EDM's σ_max.
 const LARGEST_RATIO: f64 = 80.0;
 
 impl Grid {
-    /// `n` evaluation times (one more with `final_t`) and the closing 0. Any n from 1 up.
+    /// `n` evaluation times (one more with `final_t`) and the final 0, for any n ≥ 1.
     pub fn times(&self, n: usize) -> Result<Vec<f64>, String> {
         self.finished(self.in_t(n)?)
     }
 
-    /// As [`Grid::times`] for a process, at times that its network knows.
+    /// As [`Grid::times`] for a process; a process with discrete times gets only those.
     pub fn times_on(&self, process: &Gaussian, n: usize) -> Result<Vec<f64>, String> {
         let mut times = match &self.kind {
             GridKind::Karras { .. } | GridKind::LogSnr if n == 0 => self.in_t(n)?,
@@ -116,11 +117,12 @@ impl Grid {
             if self.final_t.is_some() {
                 return Err(format!("final_t is for processes with any time; {} knows whole steps only", process.name()));
             }
-            // The nearest times, each once: they make way upwards.
-            let mut least = 1.0;
+            // Times are rounded to the steps of the chain. From the smallest up, a time whose step is taken moves to
+            // the next free one, so that no step is evaluated twice.
+            let mut lowest_free = 1.0;
             for t in times.iter_mut().rev() {
-                let whole = (*t / tick).round().max(least);
-                (*t, least) = (whole * tick, whole + 1.0);
+                let chain_step = (*t / tick).round().max(lowest_free);
+                (*t, lowest_free) = (chain_step * tick, chain_step + 1.0);
             }
             if times.first().is_some_and(|&t| t > 1.0 + 1e-9) {
                 let known = (1.0 / tick).round();
@@ -130,7 +132,7 @@ impl Grid {
         self.finished(times)
     }
 
-    /// The evaluation times of a family in t.
+    /// The evaluation times of the families that depend on t alone.
     fn in_t(&self, n: usize) -> Result<Vec<f64>, String> {
         if n == 0 {
             return Err("a grid needs at least one step".into());
@@ -161,6 +163,7 @@ impl Grid {
         })
     }
 
+    /// Adds the final evaluation and the 0, and checks that the times descend.
     fn finished(&self, mut times: Vec<f64>) -> Result<Vec<f64>, String> {
         if let Some(t) = self.final_t
             && times.last().is_some_and(|&end| t < end)
@@ -176,18 +179,19 @@ impl Grid {
     }
 }
 
-/// From t = 1 to the last evaluation of the process, uniform in `z` of κ.
+/// Times from t = 1 to the process's smallest time, uniform in `z(κ)`.
 fn by_ratio(process: &Gaussian, n: usize, z: &dyn Fn(f64) -> f64, inverse: &dyn Fn(f64) -> f64) -> Vec<f64> {
+    // Processes with α_1 = 0 have no finite κ at t = 1; that time is put in front and the spacing starts below it.
     let unbounded = process.ratio(1.0) > 1e6;
     let first = if unbounded { LARGEST_RATIO } else { process.ratio(1.0) };
     let (first, last) = (z(first), z(process.ratio(process.t_end())));
     let inner = if unbounded { n - 1 } else { n };
-    // A single one stands in the middle.
-    let (spaces, lag) = if unbounded && inner == 1 { (2.0, 1) } else { ((inner.max(2) - 1) as f64, 0) };
+    // A single time after t = 1 is placed in the middle of the range and not at its start.
+    let (spaces, offset) = if unbounded && inner == 1 { (2.0, 1) } else { ((inner.max(2) - 1) as f64, 0) };
     let lead = if unbounded { vec![1.0] } else { vec![] };
     let times = (0..inner).map(|i| match i {
         0 if !unbounded => 1.0,
-        _ => process.time_of_ratio(inverse(first + (i + lag) as f64 / spaces * (last - first))),
+        _ => process.time_of_ratio(inverse(first + (i + offset) as f64 / spaces * (last - first))),
     });
     lead.into_iter().chain(times).collect()
 }

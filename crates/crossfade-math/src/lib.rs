@@ -1,8 +1,8 @@
-//! What the paper says: diffusion by analytical image attenuation, in formulas and nothing else.
+//! The formulas of diffusion by analytical image attenuation, as in the paper, and nothing else.
 //!
-//! `x_t = x_0 + H_t(phi) + sigma_t eps`, with `H_t = ∫₀ᵗ h` and `x_0 + H_1 = 0`. No tensors and no files: coefficients are
-//! `f64`, and the few formulas that act on images are written once over [`Field`], which `f64` implements for tests and
-//! the engine's tensors implement for training and sampling.
+//! `x_t = x_0 + H_t(phi) + sigma_t eps`, with `H_t = ∫₀ᵗ h` and `x_0 + H_1 = 0`. This crate knows no tensors and no
+//! files. Coefficients are `f64`, and the few formulas that act on images are written once over [`Field`], which
+//! `f64` implements for tests and the engine's tensors implement for training and sampling.
 //!
 //! | paper | code | |
 //! |---|---|---|

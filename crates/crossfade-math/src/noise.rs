@@ -1,11 +1,11 @@
-//! How fast the noise rises.
+//! The noise scale σ_t of attenuation.
 use crate::registry;
 
 registry! {
     /// σ_t: the standard deviation of the noise in x_t.
     #[derive(Copy, Eq, Default)]
     pub enum NoiseScale("noise scale") {
-        /// σ_t = √t, the paper's.
+        /// σ_t = √t, the paper's choice.
         #[default]
         Sqrt = "sqrt",
         /// σ_t = t, the reference's "const2": rectified flow when the attenuation is constant (§1.5).
@@ -38,7 +38,7 @@ impl NoiseScale {
         }
     }
 
-    /// The time at which the noise has deviation `sigma`.
+    /// The time at which the noise has the standard deviation `sigma`.
     pub fn time(self, sigma: f64) -> f64 {
         match self {
             Self::Sqrt => sigma * sigma,

@@ -2,25 +2,27 @@
 use crate::{Adm, Attenuation, AttenuationFn, Problem, registry};
 
 registry! {
-    /// Which scalings surround the network.
+    /// The choice of c_in, c_noise, c_skip and c_out.
     #[derive(Copy)]
     #[serde(deny_unknown_fields)]
     pub enum Precond("preconditioner", tag = "kind") {
-        /// Unit-variance input and raw targets for data of deviation `sigma_data`: c_skip = cov(target, x_t)/var(x_t).
+        /// Gives the network's input and raw targets unit variance for data of deviation `sigma_data`: c_skip =
+        /// cov(target, x_t)/var(x_t).
         Optimal {
             /// Standard deviation of the data; the reference uses 1.
             #[serde(default = "one")]
             sigma_data: f64 = one(),
         } = "optimal",
-        /// The scalings of constant attenuation for every part of phi, as the reference's linear attenuation needs.
+        /// The scalings of constant attenuation, repeated for every part of phi, as the reference's linear
+        /// attenuation needs.
         Repeated = "repeated",
-        /// The older release: right for neither variance, kept for its weights.
+        /// The older release's, which give neither input nor targets unit variance; needed to run its weights.
         OlderRelease = "older-release",
-        /// The conditional nets: as the older release, without c_in.
+        /// The conditional networks': as the older release, without c_in.
         Conditional = "conditional",
-        /// DiffusionEdge: c_noise = ln(t)/4, and a φ head that tends to +x_t at t = 0.
+        /// DiffusionEdge's: c_noise = ln(t)/4, and a φ head that tends to +x_t at t = 0.
         DiffusionEdge = "diffusion-edge",
-        /// The raw heads; only the input is scaled.
+        /// The heads are the raw outputs; only the input is scaled.
         None = "none",
     }
 }
@@ -44,16 +46,16 @@ pub struct Scaling {
     pub out: f64,
 }
 
-/// All scalings at one time.
+/// All scalings at one time t.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scalings {
     /// Multiplies x_t before the network.
     pub c_in: f64,
-    /// The time as the network sees it.
+    /// The time as the network reads it.
     pub c_noise: f64,
-    /// For each part of phi.
+    /// The scaling of each part of phi.
     pub phi: Vec<Scaling>,
-    /// For eps.
+    /// The scaling of eps.
     pub eps: Scaling,
 }
 
@@ -109,9 +111,10 @@ fn optimal(process: &Adm, sigma_data: f64, t: f64) -> Scalings {
         c_noise: t.ln(),
         phi: (moments.phi.iter())
             .map(|m| {
-                // var·D − cov², written so that nothing cancels where phi and the signal are proportional.
-                let unexplained = m.var * variance + (m.var * moments.signal - m.cov * m.cov).max(0.0);
-                Scaling { skip: m.cov / D, out: (unexplained / D).sqrt() }
+                // var·D − cov² with D written out. The part that does not depend on σ_t vanishes exactly where phi
+                // and the signal are proportional, as in constant attenuation, instead of leaving rounding errors.
+                let residual = m.var * variance + (m.var * moments.signal - m.cov * m.cov).max(0.0);
+                Scaling { skip: m.cov / D, out: (residual / D).sqrt() }
             })
             .collect(),
         eps: Scaling { skip: sigma / D, out: (moments.signal / D).sqrt() },

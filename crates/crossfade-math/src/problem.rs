@@ -1,4 +1,4 @@
-//! What is wrong with an option, as data: whoever knows the section and the line of the key can add them.
+//! Problems with options as data, so that a caller who knows the section and line of the key can add them.
 use std::fmt;
 
 /// One option whose value makes no sense.
@@ -7,8 +7,8 @@ use std::fmt;
 /// once and the reader of the file never has to parse a key back out of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The option, relative to the section of the type that reports it, such as `width` or `encoder.stride`; empty if
-    /// the section as a whole is meant.
+    /// The option, relative to the section of the type that reports it, such as `width` or `encoder.stride`; empty
+    /// for a problem of the section itself.
     pub key: String,
     /// What is wrong and what to do about it, written to follow "`key`: ".
     pub message: String,

@@ -1,4 +1,4 @@
-//! Nodes and weights for the few integrals that have no closed form.
+//! Quadrature rules for the few integrals that have no closed form.
 
 /// A point of a quadrature rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +22,7 @@ pub struct JointNode {
 pub fn gauss_legendre(n: usize) -> Vec<Node> {
     (0..n)
         .map(|i| {
+            // The usual first guess for the i-th root, close enough for Newton to find that root and no other.
             let mut x = (std::f64::consts::PI * (i as f64 + 0.75) / (n as f64 + 0.5)).cos();
             let mut slope = 1.0;
             for _ in 0..100 {
@@ -48,18 +49,21 @@ fn legendre(n: usize, x: f64) -> (f64, f64) {
     (p, n as f64 * (x * p - before) / (x * x - 1.0))
 }
 
-/// The standard normal law as `2n` weighted nodes: Gauss–Legendre on [−8, 8], whose tails beyond hold 1e-15.
+/// The standard normal distribution as `2n` weighted nodes: Gauss–Legendre on [−8, 8]. The tails outside have a
+/// probability of 1e-15.
 pub fn normal_nodes(n: usize) -> Vec<Node> {
     const REACH: f64 = 8.0;
     let nodes: Vec<_> = gauss_legendre(2 * n)
         .into_iter()
         .map(|q| Node { value: REACH * q.value, weight: q.weight * (-0.5 * (REACH * q.value).powi(2)).exp() })
         .collect();
+    // Normalising also replaces the factor 1/√(2π) of the density.
     let total: f64 = nodes.iter().map(|q| q.weight).sum();
     nodes.into_iter().map(|q| Node { weight: q.weight / total, ..q }).collect()
 }
 
-/// The standard normal law clamped to [−1, 1]: a smooth part inside and half of the rest at each end.
+/// The standard normal distribution clamped to [−1, 1]: a smooth density inside, and a point mass at each end with
+/// half of the remaining probability.
 pub fn clamped_normal_nodes(n: usize) -> Vec<Node> {
     let density = |x: f64| (-0.5 * x * x).exp() / std::f64::consts::TAU.sqrt();
     let mut nodes: Vec<_> =
@@ -69,15 +73,16 @@ pub fn clamped_normal_nodes(n: usize) -> Vec<Node> {
     nodes
 }
 
-/// The rule of `dimensions` independent variables that each have the rule `nodes`; a single empty node for none.
+/// The product rule of `dimensions` independent variables that each have the rule `nodes`; one empty node for 0
+/// dimensions.
 pub fn joint_nodes(nodes: &[Node], dimensions: usize) -> Vec<JointNode> {
     let mut joint = vec![JointNode { values: vec![], weight: 1.0 }];
     for _ in 0..dimensions {
         joint = (joint.iter())
-            .flat_map(|known| {
+            .flat_map(|prefix| {
                 nodes.iter().map(|next| JointNode {
-                    values: [&known.values[..], &[next.value]].concat(),
-                    weight: known.weight * next.weight,
+                    values: [&prefix.values[..], &[next.value]].concat(),
+                    weight: prefix.weight * next.weight,
                 })
             })
             .collect();

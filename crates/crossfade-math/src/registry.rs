@@ -25,11 +25,11 @@ use std::fmt;
 /// A name that no entry of a registry has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName {
-    /// What was looked for, such as "sampler".
+    /// What kind of thing was looked up, such as "sampler".
     pub what: &'static str,
-    /// The name as it was given.
+    /// The name that was asked for.
     pub name: String,
-    /// Every name that would have been understood.
+    /// Every valid name.
     pub known: &'static [&'static str],
 }
 
@@ -54,6 +54,7 @@ pub fn nearest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     }
     let distance = |name: &str| strsim::osa_distance(&typed.to_lowercase(), &name.to_lowercase());
     let best = known.iter().copied().min_by_key(|name| distance(name))?;
+    // At most one error in three letters: for short names a looser limit would suggest unrelated words.
     (distance(best) <= (length / 3).clamp(1, 3)).then_some(best)
 }
 

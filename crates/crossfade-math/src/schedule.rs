@@ -28,6 +28,7 @@ impl LrSchedule {
     /// warm-up and reaches (warmup+1)/warmup, as in the reference.
     pub fn ratio(&self, i: u64) -> f64 {
         if self.warmup > 0 && i <= self.warmup {
+            // At i = warmup this slightly exceeds 1. It is kept so that training curves equal the reference's.
             return (i + 1) as f64 / self.warmup as f64;
         }
         let done = (i - self.warmup) as f64 / self.steps as f64;
@@ -84,6 +85,8 @@ impl EmaSchedule {
         if !step.is_multiple_of(every) {
             return EmaAction::Skip;
         }
+        // At the first step after `update_after` the reference still copies, because its EMA is only initialised
+        // then.
         let first = (self.update_after / every + 1) * every;
         if step <= first {
             return EmaAction::Copy;

@@ -22,24 +22,27 @@ pub fn bridge_J1(noise: NoiseScale, t: f64, s: f64) -> f64 {
     }
 }
 
+/// s·ln(t/s) − (t−s), with its limit −t at s = 0, where the product would be 0·∞.
 fn bridge_slope(t: f64, s: f64) -> f64 {
     if s == 0.0 { -t } else { s * (t / s).ln() - (t - s) }
 }
 
-/// AB2 beyond first order: the integral over a step `k` of the line through the last two values is
-/// k f_n + c (f_n − f_{n−1}); returns c = k²/(2 k0), k0 the previous step.
+/// The second-order term of AB2. The integral over a step `k` of the line through the last two values is k f_n + c
+/// (f_n − f_{n−1}); this returns c = k²/(2 k0), where k0 is the previous step.
 pub fn ab2(k: f64, k0: f64) -> f64 {
     k * k / (2.0 * k0)
 }
 
-/// A single step of second order with a node at distance `m` into a step `k`: c = k²/(2m) for c (f_m − f_n).
+/// The second-order term of a single-step method with a node at distance `m` into a step `k`: c = k²/(2m) in c (f_m −
+/// f_n).
 pub fn midpoint(k: f64, m: f64) -> f64 {
     k * k / (2.0 * m)
 }
 
-/// AM3 (AM2 on the first step) beyond k f_n: weights (a, b) in a (f_{n+1} − f_n) + b (f_n − f_{n−1}).
+/// The terms of AM3 (AM2 on the first step) after k f_n: weights (a, b) in a (f_{n+1} − f_n) + b (f_n − f_{n−1}).
 ///
-/// From k(f_n + f_{n+1})/2 − (k³/6)[(f_{n+1}−f_n)/k − (f_n−f_{n−1})/k0]/(k + k0).
+/// Derived from k(f_n + f_{n+1})/2 − (k³/6)[(f_{n+1}−f_n)/k − (f_n−f_{n−1})/k0]/(k + k0), for steps of different
+/// length.
 pub fn adams_moulton(k: f64, k0: Option<f64>) -> (f64, f64) {
     match k0 {
         None => (k / 2.0, 0.0),

@@ -5,22 +5,23 @@ registry! {
     /// The loss weights (λ_φ, λ_ε) as functions of time.
     #[derive(Copy, Eq, Default)]
     pub enum Weighting("weighting") {
-        /// D/(σ_d² t), D/(σ_d² (1−t)²): 1/c_out², a plain mean square of the raw outputs. The paper's best.
+        /// λ = (D/(σ_d² t), D/(σ_d² (1−t)²)), that is 1/c_out²: the loss becomes a plain mean square of the network's
+        /// raw outputs. The paper's best.
         #[default]
         Adaptive = "adaptive",
-        /// 1, 1.
+        /// λ = (1, 1).
         Ones = "ones",
-        /// 1/t, 1/(1−t).
+        /// λ = (1/t, 1/(1−t)).
         Reciprocal = "reciprocal",
-        /// eᵗ, e^{1−t}.
+        /// λ = (eᵗ, e^{1−t}).
         Exponential = "exponential",
-        /// The reference's: D/t, D/(1−t+t_min), the second with the first power.
+        /// The reference's λ = (D/t, D/(1−t+t_min)), whose second denominator is not squared.
         Reference = "reference",
-        /// The reference's for σ = t: ((1−t)/t)² + 1, (t/(1−t+t_min))² + 1.
+        /// The reference's for σ = t: λ = (((1−t)/t)² + 1, (t/(1−t+t_min))² + 1).
         ReferenceLinear = "reference-linear",
-        /// The older release's: 1/t, 1/(1−t+t_min).
+        /// The older release's λ = (1/t, 1/(1−t+t_min)).
         OlderRelease = "older-release",
-        /// DiffusionEdge's: (t+1)/√t, √(2−t)/√(1−t+t_min).
+        /// DiffusionEdge's λ = ((t+1)/√t, √(2−t)/√(1−t+t_min)).
         DiffusionEdge = "diffusion-edge",
     }
 }
@@ -29,9 +30,11 @@ impl Weighting {
     /// (λ of the last part of phi, λ_ε) at t. `t_min` guards the reference's variants at t = 1, as it does there.
     pub fn lambda(self, process: &Adm, sigma_data: f64, t: f64, t_min: f64) -> (f64, f64) {
         let D = (1.0 - t).powi(2) + process.noise.variance(t);
-        let rest = 1.0 - t + t_min;
+        let remaining = 1.0 - t + t_min;
         match self {
             Self::Adaptive => {
+                // Always the optimal scalings, whichever ones surround the network: the weights shall not change when
+                // the preconditioner does.
                 let c = Precond::Optimal { sigma_data }.scalings(process, t);
                 let phi = c.phi.last().map_or(1.0, |phi| phi.out);
                 (phi.powi(-2), c.eps.out.powi(-2))
@@ -39,19 +42,19 @@ impl Weighting {
             Self::Ones => (1.0, 1.0),
             Self::Reciprocal => (1.0 / t, 1.0 / (1.0 - t)),
             Self::Exponential => (t.exp(), (1.0 - t).exp()),
-            Self::Reference => (D / process.noise.variance(t), D / rest),
+            Self::Reference => (D / process.noise.variance(t), D / remaining),
             Self::ReferenceLinear => {
                 let c = NoiseScale::Linear.sigma(t);
-                (((1.0 - t) / c).powi(2) + 1.0, (c / rest).powi(2) + 1.0)
+                (((1.0 - t) / c).powi(2) + 1.0, (c / remaining).powi(2) + 1.0)
             }
-            Self::OlderRelease => (1.0 / t, 1.0 / rest),
-            Self::DiffusionEdge => ((t + 1.0) / t.sqrt(), (2.0 - t).sqrt() / rest.sqrt()),
+            Self::OlderRelease => (1.0 / t, 1.0 / remaining),
+            Self::DiffusionEdge => ((t + 1.0) / t.sqrt(), (2.0 - t).sqrt() / remaining.sqrt()),
         }
     }
 }
 
 registry! {
-    /// How an error is measured (§2.3).
+    /// The norm of the error in the loss (§2.3).
     #[derive(Copy, Eq, Default)]
     pub enum LossNorm("loss norm") {
         /// Absolute errors.

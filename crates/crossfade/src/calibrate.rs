@@ -1,5 +1,5 @@
-//! Measuring how far each head can be trusted: the weight w(t) of the blend x̂_0 = w a + (1−w) b with the smallest error,
-//! where a = −H_1(phi) and b is the eps head's estimate (§10.3).
+//! Calibration of the blend: measures the weight w(t) of x̂_0 = w a + (1−w) b that minimises its squared error, where
+//! a = −H_1(phi) is the estimate of the phi head and b that of the eps head (§10.3).
 use crate::config::RunConfig;
 use crate::data::Dataset;
 use crate::engine::{Images, to_host};
@@ -13,7 +13,7 @@ use crate::train::prepare;
 use crossfade_math::{Adm, Field};
 use std::sync::Arc;
 
-/// Sums over held-out forward samples, in equal bins of √t.
+/// Sums over held-out samples of the forward process, in bins of equal width in √t.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     /// Σ⟨b − x_0, b − a⟩ and Σ‖a − b‖² of each bin.
@@ -21,12 +21,12 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Empty sums in `bins` bins.
+    /// No samples yet, in `bins` bins.
     pub fn new(bins: usize) -> Self {
         Self { sums: vec![(0.0, 0.0); bins.max(1)] }
     }
 
-    /// Adds one sample at t: the truth and both estimates.
+    /// Adds one sample at time t: the true x_0 and both estimates.
     pub fn add(&mut self, t: f64, x0: &[f64], a: &[f64], b: &[f64]) {
         let bins = self.sums.len();
         let bin = ((t.sqrt() * bins as f64) as usize).min(bins - 1);
@@ -36,23 +36,27 @@ impl Calibration {
         }
     }
 
-    /// w* = E⟨b − x_0, b − a⟩/E‖a − b‖² of each bin, limited to [0, 1]; ½ where there was nothing to measure. What no
-    /// estimate can know of x_0 cancels in the numerator.
+    /// w* = E⟨b − x_0, b − a⟩/E‖a − b‖² of each bin, clamped to [0, 1]; ½ for bins without samples. This is the
+    /// least-squares solution. The part of x_0 that cannot be predicted from x_t is uncorrelated with b − a and cancels
+    /// on average.
     pub fn table(&self) -> Vec<f64> {
-        self.sums.iter().map(|(top, bottom)| if *bottom > 0.0 { (top / bottom).clamp(0.0, 1.0) } else { 0.5 }).collect()
+        let weight = |&(numerator, denominator): &(f64, f64)| {
+            if denominator > 0.0 { (numerator / denominator).clamp(0.0, 1.0) } else { 0.5 }
+        };
+        self.sums.iter().map(weight).collect()
     }
 }
 
-/// The two estimates of x_0 from both heads at one t < 1: −H_1(phi), and what the eps head adds to it.
+/// The estimates (a, b) of x_0 at one t < 1: a = −H_1(phi) from the phi head, and b from the eps head.
 pub fn estimates<F: Field>(process: &Adm, x_t: &F, phi: &[F], eps: &F, t: f64) -> (F, F) {
     let (a, native) = process.x0_estimates(x_t, phi, eps, &t.into());
-    // native = t a + (1−t) b.
+    // The reference's estimate x_t − H_t(phi) − σ_t eps equals t a + (1−t) b, which is solved for b.
     let b = F::lincomb(&[((1.0 / (1.0 - t)).into(), &native), ((-t / (1.0 - t)).into(), &a)]);
     (a, b)
 }
 
-/// Calibrates the network of `pipeline` on `images` samples of `set` (or their latents), each noised to its own time; `progress` hears (done,
-/// all).
+/// Calibrates the network of `pipeline` on `images` samples of `set` (or their latents), each noised to its own time.
+/// Returns one weight per bin of √t; `progress` is called with (samples done, all samples).
 pub fn calibrate(
     pipeline: &Pipeline,
     config: &RunConfig,
@@ -63,23 +67,24 @@ pub fn calibrate(
 ) -> Result<Vec<f64>> {
     let Some(adm) = config.process.adm() else {
         let name = config.process.name();
-        let problem = format!("only the two heads of the process adm can be weighed; {name} has one estimate");
+        let problem = format!("only the process adm has two heads to calibrate; {name} has a single estimate of x_0");
         return Err(Error::request(problem));
     };
     pipeline.size()?;
-    // Another seed than training's: other noise and times, and with it held-out samples.
+    // A seed other than that of training, so that noise and times are not those the network was trained on.
     let config = &RunConfig { seed: config.seed ^ 0x5EED_CA11, ..config.clone() };
     let loading = LoaderConfig { batch: 1, seed: config.seed, flip: false, threads: 1, cache: false };
     let (net, latent, device) = (pipeline.net().conditioned(None), pipeline.latent(), pipeline.device());
     let mut batches = Batches::start(set, TaskConfig::default(), loading, 0, latent, None, &mut |_, _| ())?;
     let mut calibration = Calibration::new(bins);
-    let wide = |x: Images| to_host(x.0).into_iter().map(f64::from).collect::<Vec<_>>();
+    let to_f64 = |x: Images| to_host(x.0).into_iter().map(f64::from).collect::<Vec<_>>();
     for done in 0..images {
         let sample = prepare(batches.next_batch()?, config, device).noised;
+        // At t = 1 the estimate b is a division by zero.
         let t = sample.t[0].min(1.0 - 1e-6);
         let heads = net.predict(&sample.x_t, t)?;
         let (a, b) = estimates(adm, &sample.x_t, &heads.phi, &heads.eps, t);
-        calibration.add(t, &wide(sample.x0), &wide(a), &wide(b));
+        calibration.add(t, &to_f64(sample.x0), &to_f64(a), &to_f64(b));
         progress(done + 1, images);
     }
     Ok(calibration.table())
@@ -90,7 +95,7 @@ mod tests {
     use super::*;
     use crate::lab::{Mixture, Oracle, normals};
 
-    /// Heads that err independently by (e1, e2) in raw outputs have w* = e2²/(e1² + e2²) at every t.
+    /// If the raw outputs have independent errors of deviation e1 and e2, then w* = e2²/(e1² + e2²) at every t.
     #[test]
     fn the_best_weight_is_found() {
         let (process, n) = (Adm::default(), 4000);

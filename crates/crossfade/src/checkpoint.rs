@@ -1,8 +1,8 @@
-//! Checkpoints: one safetensors file that alone can be sampled or resumed.
+//! Checkpoints: one self-contained safetensors file from which a run can be sampled or resumed.
 //!
-//! Tensors are named `model.…`, `ema.…`, `adam_m.…` and `adam_v.…` followed by the parameter's name; the metadata holds the
-//! whole configuration, the step, the tool's version and a checksum of the tensors. A file is written aside and renamed, so
-//! that a name never stands for half a checkpoint.
+//! Tensors are named `model.…`, `ema.…`, `adam_m.…` and `adam_v.…` followed by the parameter's name; the metadata holds
+//! the whole configuration, the step, the tool's version and a checksum of the tensors. Files are written to a
+//! temporary name and then renamed, so that a killed run never leaves an incomplete checkpoint.
 use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
 use crate::engine::Device;
 use crate::error::{Error, Result};
@@ -16,20 +16,20 @@ use std::path::{Path, PathBuf};
 
 /// An opened checkpoint.
 pub struct Checkpoint {
-    /// Where it lies.
+    /// The path of the file.
     pub path: PathBuf,
     /// The configuration of its run.
     pub config: RunConfig,
     /// Training steps done.
     pub step: u64,
-    /// Checksum of its tensors: names the weights in reports and pictures.
+    /// Checksum of its tensors, which identifies the weights in reports and pictures.
     pub checksum: String,
     opened: Opened,
 }
 
-/// What every checkpoint has, of a diffusion network or of an autoencoder.
+/// An opened checkpoint of any kind, of a diffusion network or of an autoencoder.
 pub(crate) struct Opened {
-    /// The configuration of its run.
+    /// The configuration of its run, as TOML.
     pub config: String,
     /// Training steps done.
     pub step: u64,
@@ -38,23 +38,23 @@ pub(crate) struct Opened {
     file: TensorFile,
 }
 
-/// The text entries that make a tensor file a checkpoint: the configuration after `step` steps.
+/// The metadata of a checkpoint of `config` after `step` steps.
 pub fn metadata(config: &RunConfig, step: u64) -> Result<BTreeMap<String, String>> {
     Ok(metadata_of(config.to_toml()?, step))
 }
 
-/// As [`metadata`] for an autoencoder.
+/// As [`metadata`], for an autoencoder.
 pub fn autoencoder_metadata(config: &AutoencoderRun, step: u64) -> Result<BTreeMap<String, String>> {
     Ok(metadata_of(config.to_toml()?, step))
 }
 
-/// As [`metadata`] for any configuration.
+/// As [`metadata`], for any configuration as TOML.
 pub(crate) fn metadata_of(config: String, step: u64) -> BTreeMap<String, String> {
     let entries = [(VERSION, env!("CARGO_PKG_VERSION").to_string()), (CONFIG, config), (STEP, step.to_string())];
     entries.map(|(k, v)| (k.to_string(), v)).into()
 }
 
-/// The text entry that describes the autoencoder of a latent run.
+/// The metadata entry with the configuration of a latent run's autoencoder.
 pub(crate) fn first_stage_entry(config: &AutoencoderConfig) -> Result<(String, String)> {
     let text = toml::to_string(config).map_err(|e| Error::Run(format!("the autoencoder cannot be described: {e}")))?;
     Ok((FIRST_STAGE_CONFIG.to_string(), text))
@@ -64,13 +64,13 @@ const VERSION: &str = "crossfade";
 const CONFIG: &str = "config";
 const STEP: &str = "step";
 const FIRST_STAGE_CONFIG: &str = "first_stage";
-/// The prefix that the weights of a latent run's autoencoder have; the reference's.
+/// The prefix of the weights of a latent run's autoencoder, as in the reference.
 pub(crate) const FIRST_STAGE: &str = "first_stage_model.";
-/// The tensor that holds the factor between latents and what the network learns; the reference's name.
+/// The tensor that holds the factor by which latents are multiplied before diffusion; the name is the reference's.
 pub(crate) const SCALE_FACTOR: &str = "scale_factor";
 
 impl Opened {
-    /// Opens a checkpoint and checks all that can be checked without reading its tensors.
+    /// Opens a checkpoint and checks its metadata; tensors are not read yet.
     pub fn open(path: &Path) -> Result<Self> {
         let file = TensorFile::open(path)?;
         let metadata = file.metadata();
@@ -96,7 +96,7 @@ impl Opened {
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint and checks all that can be checked without reading its tensors.
+    /// Opens a checkpoint and checks its metadata; tensors are not read yet.
     pub fn open(path: &Path) -> Result<Self> {
         let opened = Opened::open(path)?;
         if is_autoencoder(&opened.config) {
@@ -113,14 +113,14 @@ impl Checkpoint {
         self.opened.read()
     }
 
-    /// The autoencoder of a latent run: what it consists of, its weights by the reference's names, and its scale.
+    /// The autoencoder of a latent run: its configuration, its weights by the reference's names, and the scale factor.
     pub fn first_stage(&self) -> Result<Option<(AutoencoderConfig, TensorMap, f64)>> {
         let file = &self.opened.file;
         let Some(text) = file.metadata().remove(FIRST_STAGE_CONFIG) else { return Ok(None) };
         let config: AutoencoderConfig = toml::from_str(&text)
             .map_err(|e| Error::file(&self.path, format!("its autoencoder is unreadable: {e}")))?;
         if let Some(problem) = config.validate().first() {
-            return Err(Error::file(&self.path, format!("its autoencoder makes no sense: {problem}")));
+            return Err(Error::file(&self.path, format!("the configuration of its autoencoder is invalid: {problem}")));
         }
         let mut tensors = TensorMap::new();
         for (name, _) in file.shapes() {
@@ -134,13 +134,15 @@ impl Checkpoint {
         }
     }
 
-    /// The network with the chosen weights and its process. A converted file holds one copy of the weights, without prefix.
+    /// The network with the chosen weights and its process. A converted file holds one copy of the weights, without a
+    /// prefix.
     pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
         let names = self.opened.file.shapes();
-        let trained = names.iter().any(|(name, _)| name.starts_with("model."));
-        let prefix = if trained { weights.prefix() } else { "" };
+        let has_prefixes = names.iter().any(|(name, _)| name.starts_with("model."));
+        let prefix = if has_prefixes { weights.prefix() } else { "" };
         let chosen = self.opened.file.read_wanted(&|name| name.starts_with(prefix))?;
         let named = |(name, shape, values): HostTensor| (name[prefix.len()..].to_string(), (shape, values));
+        // `apply` calls a shared closure; each tensor is moved out of the map, so that it is in memory only once.
         let chosen = RefCell::new(chosen.into_iter().map(named).collect::<TensorMap>());
         let take = |name: &str| chosen.borrow_mut().remove(name);
         let lazy = self.config.network.lazy(self.config.ports(), device);
@@ -149,33 +151,33 @@ impl Checkpoint {
     }
 }
 
-/// A directory of a run.
+/// The directory of a run.
 pub struct RunDir(pub PathBuf);
 
 impl RunDir {
-    /// Checkpoints.
+    /// The directory of checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
         self.0.join("checkpoints")
     }
-    /// Sample grids.
+    /// The directory of sample sheets.
     pub fn samples(&self) -> PathBuf {
         self.0.join("samples")
     }
-    /// One JSON line a logged step.
+    /// The log: one JSON line per logged step.
     pub fn log(&self) -> PathBuf {
         self.0.join("log.jsonl")
     }
-    /// The same and sample grids as event files for TensorBoard.
+    /// The directory of TensorBoard event files, with the values of the log and the sample sheets.
     pub fn events(&self) -> PathBuf {
         self.0.join("events")
     }
-    /// The resolved configuration.
+    /// The resolved configuration of the run.
     pub fn config(&self) -> PathBuf {
         self.0.join("config.toml")
     }
 }
 
-/// The checkpoint itself, or the newest of a run's directory.
+/// The path itself if it is a file, or the newest checkpoint if it is the directory of a run.
 pub fn newest(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());
@@ -184,7 +186,7 @@ pub fn newest(path: &Path) -> Result<PathBuf> {
     found.map(|(_, file)| file).ok_or_else(|| Error::file(path, "holds no checkpoints; is it the directory of a run?"))
 }
 
-/// The name of a run's checkpoint after `step` steps.
+/// The file name of the checkpoint after `step` steps.
 pub fn file_name(step: u64) -> String {
     format!("step-{step:08}.safetensors")
 }

@@ -1,34 +1,34 @@
-//! SHA-256 in hexadecimal: which bytes these are.
+//! SHA-256 digests in hexadecimal.
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes that come one after the other.
+/// Computes the digest of bytes that arrive in pieces.
 #[derive(Default)]
 pub struct Hasher(Sha256);
 
 impl Hasher {
-    /// More bytes.
+    /// Appends bytes.
     pub fn update(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.update(bytes);
     }
 
-    /// The digest of all bytes.
+    /// The digest of everything appended so far.
     pub fn finish(self) -> String {
         self.0.finalize().iter().map(|b| format!("{b:02x}")).collect()
     }
 }
 
-/// The digest of some bytes.
+/// The digest of `bytes`.
 pub fn sha256(bytes: &[u8]) -> String {
     let mut hasher = Hasher::default();
     hasher.update(bytes);
     hasher.finish()
 }
 
-/// The digest of a file, however large.
+/// The digest of a file, read in blocks of 1 MiB.
 pub fn sha256_file(path: &Path) -> Result<String> {
     let mut file = File::open(path).map_err(Error::io(path))?;
     let (mut hasher, mut block) = (Hasher::default(), vec![0; 1 << 20]);

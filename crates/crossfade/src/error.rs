@@ -1,7 +1,8 @@
-//! The library's one error type. What a user can cause is an `Err` that names the path, key or shape and says what to do.
+//! The library's error type. Whatever a user can cause is an `Err` that names the path, key or shape and says what to
+//! do; programming errors panic.
 use std::path::{Path, PathBuf};
 
-/// Anything a user can cause.
+/// An error that a user can cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -27,7 +28,7 @@ pub enum Error {
     /// All problems of a configuration, one a line.
     #[error("{}", .0.join("\n"))]
     Config(Vec<String>),
-    /// The run itself failed: a loss that is no number, a device that gave up.
+    /// The run itself failed: the loss is NaN, or the device reported an error.
     #[error("{0}")]
     Run(String),
 }

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all, and files read with a limit.
+//! Atomic writing of files, and reading with a size limit.
 use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -8,35 +8,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Writes `bytes` to `path`, whole or not at all.
+/// Writes `bytes` to `path` atomically.
 pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
     write_whole(path.as_ref(), |file| file.write_all(bytes))
 }
 
-/// Lets `write` fill the file `path` so that a reader sees the old file or the new one, never a part: written aside in
-/// the same directory, flushed to the disk, renamed. On failure the file aside is removed.
+/// Lets `write` fill the file `path` atomically: a reader sees the old file or the complete new one, even after a
+/// crash. The data goes to a temporary file in the same directory, is flushed to the disk and then renamed; on
+/// failure the temporary file is removed.
 pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
-    let aside = beside(path)?;
-    let written = write_synced(&aside, write).and_then(|()| fs::rename(&aside, path));
+    let temporary = temporary_name(path)?;
+    let written = write_synced(&temporary, write).and_then(|()| fs::rename(&temporary, path));
     if let Err(source) = written {
-        // The first error is the one worth telling; the file may not even have been created.
-        let _ = fs::remove_file(&aside);
+        // The first error is the one to report; the temporary file may not even have been created.
+        let _ = fs::remove_file(&temporary);
         return Err(Error::io(path)(source));
     }
     sync_directory(path)
 }
 
 /// A name for a temporary file in the directory of `path`, unique among processes and threads.
-fn beside(path: &Path) -> Result<PathBuf> {
+fn temporary_name(path: &Path) -> Result<PathBuf> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().ok_or_else(|| Error::request(format!("{} is not a file name", path.display())))?;
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    // In containers that share a directory all processes may have the same number.
-    let chance = RandomState::new().hash_one(std::process::id());
-    let aside = format!(".{}.{chance:016x}.{count}.tmp", name.to_string_lossy());
-    Ok(path.with_file_name(aside))
+    // A process id is not enough: containers that share a directory may run processes with the same id.
+    let random = RandomState::new().hash_one(std::process::id());
+    let temporary = format!(".{}.{random:016x}.{count}.tmp", name.to_string_lossy());
+    Ok(path.with_file_name(temporary))
 }
 
+/// Writes a new file and flushes it to the disk, so that the rename never exposes an empty file after a power
+/// failure.
 fn write_synced(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> std::io::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).open(path)?;
     let mut file = BufWriter::with_capacity(1 << 20, file);
@@ -53,7 +56,7 @@ fn sync_directory(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A field of a CSV file (RFC 4180).
+/// A field of a CSV file, quoted if necessary (RFC 4180).
 pub(crate) fn csv_field(text: &str) -> Cow<'_, str> {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\"")).into()
@@ -71,7 +74,7 @@ pub(crate) fn read_limited(path: &Path, limit: u64) -> Result<Vec<u8>> {
         return Err(too_large());
     }
     let mut bytes = Vec::with_capacity(length as usize);
-    // The length is only what the system said a moment ago.
+    // The file may have grown since its length was read, so the limit is enforced while reading too.
     file.take(limit + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
     if bytes.len() as u64 > limit { Err(too_large()) } else { Ok(bytes) }
 }

@@ -1,8 +1,8 @@
-//! The stack machine of Python's pickles, without the part that executes anything.
+//! The stack machine of Python's pickle format, without the part that executes code.
 //!
-//! A pickle is a program that builds values on a stack. [`run`] decodes its instructions and keeps stack, marks and memo; what
-//! a value is, and which names, calls and instructions are allowed, is decided by a [`Reader`]. Two readers exist: the
-//! look through a PyTorch file before its tensors are read (`torchfile::scan`), and CIFAR-10's Python batches.
+//! A pickle is a program that builds values on a stack. [`run`] decodes its opcodes and maintains stack, marks and
+//! memo. What a value is, and which names, calls and opcodes are allowed, is decided by a [`Reader`]. There are two:
+//! the scan of a PyTorch file before its tensors are read (`torchfile::scan`), and CIFAR-10's Python batches.
 use std::collections::HashMap;
 
 /// The result of an instruction; the message says what is wrong with the pickle.
@@ -11,7 +11,7 @@ pub(crate) type Step<T> = std::result::Result<T, String>;
 /// Most instructions in one pickle; a trainer's checkpoint has about 60 a tensor, a CIFAR-10 batch 50 000.
 pub(crate) const MAX_OPCODES: usize = 2_000_000;
 
-/// A value that consists of nothing else.
+/// A value that contains no other values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Atom<'a> {
     None,
@@ -36,16 +36,16 @@ pub(crate) enum Container {
     Set,
 }
 
-/// Gives the instructions of a pickle their meaning, and refuses those that it does not want.
+/// Interprets the opcodes of a pickle, and refuses those that it does not allow.
 pub(crate) trait Reader<'a> {
     /// A value on the stack.
     type Value: Clone;
 
-    /// Whether this instruction may occur.
+    /// Returns an error if this opcode is not allowed.
     fn allow(&self, _opcode: u8) -> Step<()> {
         Ok(())
     }
-    /// Whether the pickle may be of this protocol.
+    /// Returns an error if this protocol version is not allowed.
     fn protocol(&self, _version: u8) -> Step<()> {
         Ok(())
     }
@@ -59,18 +59,18 @@ pub(crate) trait Reader<'a> {
     fn container(&mut self, kind: Container, items: Vec<Self::Value>) -> Step<Self::Value>;
     /// `container` with more items.
     fn extend(&mut self, container: Self::Value, kind: Container, items: Vec<Self::Value>) -> Step<Self::Value>;
-    /// What a call of `function` would give. Nothing is called.
+    /// The value that stands for the result of a call. Nothing is called.
     fn call(&mut self, function: Self::Value, arguments: Vec<Self::Value>) -> Step<Self::Value>;
     /// `object` after `__setstate__`. Nothing is called.
     fn set_state(&mut self, object: Self::Value, state: Self::Value) -> Step<Self::Value>;
-    /// Whether a value may be taken from the memo.
+    /// Returns an error if this value may not be used a second time through the memo.
     fn recall(&self, _value: &Self::Value) -> Step<()> {
         Ok(())
     }
 }
 
-/// Follows one pickle at the start of `bytes`; returns its length up to and including `STOP`, or the message and the place of
-/// the first instruction that is wrong or not allowed.
+/// Interprets one pickle at the start of `bytes`. Returns its length up to and including `STOP`, or the message and
+/// the position of the first opcode that is wrong or not allowed.
 pub(crate) fn run<'a, R: Reader<'a>>(bytes: &'a [u8], reader: &mut R) -> Result<usize, (String, usize)> {
     let mut machine = Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), reader };
     let result = machine.run();
@@ -81,7 +81,7 @@ struct Machine<'a, 'r, R: Reader<'a>> {
     bytes: &'a [u8],
     at: usize,
     stack: Vec<R::Value>,
-    /// Heights of the stack at each open `MARK`.
+    /// The height of the stack at each open `MARK`.
     marks: Vec<usize>,
     memo: HashMap<u32, R::Value>,
     reader: &'r mut R,
@@ -89,6 +89,7 @@ struct Machine<'a, 'r, R: Reader<'a>> {
 
 impl<'a, R: Reader<'a>> Machine<'a, '_, R> {
     fn run(&mut self) -> Step<usize> {
+        // The limit keeps a hostile file from running for hours with a few looping memo references.
         for _ in 0..MAX_OPCODES {
             let opcode = self.byte()?;
             if opcode == b'.' {
@@ -121,7 +122,7 @@ impl<'a, R: Reader<'a>> Machine<'a, '_, R> {
         Ok(u32::try_from(self.uint(width)?).unwrap_or(u32::MAX))
     }
 
-    /// Bytes that follow their own number, which has `width` bytes.
+    /// Bytes preceded by their length, which has `width` bytes.
     fn sized(&mut self, width: u64) -> Step<&'a [u8]> {
         let length = self.uint(width)?;
         self.take(length)
@@ -202,7 +203,7 @@ impl<'a, R: Reader<'a>> Machine<'a, '_, R> {
         Ok(())
     }
 
-    /// The values.
+    /// Opcodes that push values; others are passed on.
     fn step(&mut self, opcode: u8) -> Step<()> {
         match opcode {
             0x80 => {
@@ -247,7 +248,7 @@ impl<'a, R: Reader<'a>> Machine<'a, '_, R> {
         }
     }
 
-    /// Containers, stack and memo.
+    /// Opcodes for containers, stack and memo; others are passed on.
     fn step_structure(&mut self, opcode: u8) -> Step<()> {
         match opcode {
             b'(' => {
@@ -288,7 +289,7 @@ impl<'a, R: Reader<'a>> Machine<'a, '_, R> {
         }
     }
 
-    /// What Python would import and call.
+    /// Opcodes with which Python would import and call code.
     fn step_object(&mut self, opcode: u8) -> Step<()> {
         match opcode {
             b'c' | b'i' => {
@@ -309,7 +310,7 @@ impl<'a, R: Reader<'a>> Machine<'a, '_, R> {
                 let (module, name) = (module.to_owned(), name.to_owned());
                 self.global(&module, &name)
             }
-            // A persistent id; its value is in another part of the file.
+            // A persistent id refers to a tensor's storage, which is in another part of the file.
             b'Q' => {
                 self.pop()?;
                 self.push_atom(Atom::Other)

@@ -17,13 +17,13 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-/// A chart; both axes are logarithmic if `log` is set.
+/// A line chart.
 pub struct Chart {
-    /// Above the chart.
+    /// The title above the chart.
     pub title: String,
-    /// Below the horizontal axis.
+    /// The label of the horizontal axis.
     pub x_label: String,
-    /// Beside the vertical axis.
+    /// The label of the vertical axis.
     pub y_label: String,
     /// Whether both axes are logarithmic.
     pub log: bool,
@@ -31,22 +31,22 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
-/// The area between two lines, drawn lightly behind the series of the same place.
+/// The area between two lines, drawn lightly behind the series with the same index.
 pub struct Band {
     /// The lower line.
     pub low: Vec<(f64, f64)>,
-    /// The upper line, at the same places.
+    /// The upper line, at the same x values.
     pub high: Vec<(f64, f64)>,
 }
 
-/// Of the chart without its legend.
+/// Size of the chart without its legend, in pixels.
 const SIZE: (u32, u32) = (840, 600);
-/// Of a line in the legend.
+/// Height of a line of the legend, in pixels.
 const LEGEND_LINE: u32 = 22;
-/// Dashes and gaps of the lines after the colours are used up; the first lines are whole.
+/// (dash, gap) lengths. The first nine series are solid; when the colours repeat, the next pattern tells them apart.
 const DASHES: [(u32, u32); 4] = [(0, 0), (8, 4), (3, 4), (14, 5)];
 
-/// Colours that stay apart in print and for colour-blind readers (Okabe and Ito's palette and grey).
+/// Colours that can be told apart in print and by colour-blind readers (Okabe and Ito's palette and a grey).
 const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -59,7 +59,7 @@ const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 0, 0),
 ];
 
-/// Makes the font known, once.
+/// Registers the embedded font; only the first call has an effect.
 pub(crate) fn embed_font() {
     static FONT: Once = Once::new();
     FONT.call_once(|| {
@@ -68,7 +68,7 @@ pub(crate) fn embed_font() {
     });
 }
 
-/// Pictures below each other, each under its title.
+/// Stacks images vertically, each below its title.
 pub fn board(panels: &[(String, Image)]) -> Result<Image> {
     const MARGIN: usize = 16;
     const TITLE: usize = 30;
@@ -119,7 +119,7 @@ impl Chart {
         Ok(text)
     }
 
-    /// The chart as a picture.
+    /// The chart as an RGB image.
     pub fn image(&self) -> Result<Image> {
         embed_font();
         let (width, height) = self.size();
@@ -130,13 +130,13 @@ impl Chart {
         Ok(Image::new(width as usize, height as usize, 3, pixels))
     }
 
-    /// Width and height with the legend, which stands to the right so that it covers nothing.
+    /// Width and height including the legend, which is to the right of the chart so that it covers no data.
     fn size(&self) -> (u32, u32) {
         let longest = self.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0) as u32;
         (SIZE.0 + 60 + 8 * longest, SIZE.1.max(60 + LEGEND_LINE * self.series.len() as u32))
     }
 
-    /// The colour of a series, and its dashes.
+    /// Colour and dash pattern of series `number`.
     fn style(number: usize) -> (RGBColor, (u32, u32)) {
         (COLOURS[number % COLOURS.len()], DASHES[number / COLOURS.len() % DASHES.len()])
     }
@@ -167,8 +167,8 @@ impl Chart {
     ) -> std::result::Result<(), String> {
         let ((x0, x1), (y0, y1)) = (self.range(bands, |p| p.0), self.range(bands, |p| p.1));
         area.fill(&WHITE).map_err(|e| e.to_string())?;
-        let (plot, beside) = area.split_horizontally(SIZE.0);
-        self.legend(&beside)?;
+        let (plot, legend_area) = area.split_horizontally(SIZE.0);
+        self.legend(&legend_area)?;
         let mut builder = ChartBuilder::on(&plot);
         builder.caption(&self.title, ("sans-serif", 20)).margin(16);
         builder.x_label_area_size(48).y_label_area_size(72);
@@ -194,6 +194,7 @@ impl Chart {
     {
         let label = |y: &f64| match self.log && !(0.01..10_000.0).contains(y) {
             true => format!("{y:.0e}"),
+            // Rounding removes digits such as 0.30000000000000004 from the labels.
             false => format!("{}", (y * 1e9).round() / 1e9),
         };
         let mut mesh = chart.configure_mesh();
@@ -221,6 +222,7 @@ impl Chart {
                 }
             }
             .map_err(|e| e.to_string())?;
+            // Many dots would hide the line.
             if points.len() <= 60 {
                 let dots = points.into_iter().map(|p| Circle::new(p, 3, colour.filled()));
                 chart.draw_series(dots).map_err(|e| e.to_string())?;
@@ -229,16 +231,18 @@ impl Chart {
         Ok(())
     }
 
+    /// Whether a point can be drawn: it is finite, and positive on logarithmic axes.
     fn drawable(&self, p: &(f64, f64)) -> bool {
         p.0.is_finite() && p.1.is_finite() && (!self.log || (p.0 > 0.0 && p.1 > 0.0))
     }
 
-    /// The range of one coordinate with a little air around it.
+    /// The range of one coordinate over all drawable points, with a small margin.
     fn range(&self, bands: &[Band], of: impl Fn(&(f64, f64)) -> f64) -> (f64, f64) {
         let around = bands.iter().flat_map(|band| band.low.iter().chain(&band.high));
         let values = self.series.iter().flat_map(|s| &s.points).chain(around).filter(|p| self.drawable(p)).map(of);
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
         match (low.is_finite(), self.log) {
+            // Without any point the axes still need a range that is valid on a logarithmic scale.
             (false, _) => (1.0, 10.0),
             (true, true) => (low / 1.3, high * 1.3),
             (true, false) => {
@@ -249,7 +253,7 @@ impl Chart {
     }
 }
 
-/// Round numbers on a logarithmic axis: powers of ten, and more between them where there are few.
+/// Round numbers for the ticks of a logarithmic axis: powers of ten, and values between them on short axes.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let steps: &[f64] = match (high / low).log10() {
         decades if decades < 1.0 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],

@@ -26,7 +26,7 @@ pub enum Purpose {
     Dropout = 7,
     /// The starting noise x_1 of an image.
     Start = 8,
-    /// The noise z that a stochastic sampler adds to an image; the step is the sampler's.
+    /// The noise z that a stochastic sampler adds to an image; the step is the sampler's step.
     Step = 9,
     /// A procedural image.
     Procedural = 10,
@@ -38,13 +38,13 @@ pub enum Purpose {
     Bootstrap = 20,
     /// The noise with which the latent of a training sample is drawn.
     Posterior = 30,
-    /// Where a training sample is cut out of its image.
+    /// The crop of a training sample.
     Crop = 40,
     /// The hole of an inpainting sample.
     Mask = 41,
-    /// The starting noise of a part of a large image; the step is the part.
+    /// The starting noise of a tile of a large image; the step is the tile.
     Tile = 42,
-    /// The noise that a stochastic sampler adds to a part of a large image; the step is the part and the sampler's step.
+    /// The noise that a stochastic sampler adds to a tile; the step combines the tile and the sampler's step.
     TileStep = 43,
 }
 
@@ -52,10 +52,11 @@ pub enum Purpose {
 pub struct Stream(ChaCha8Rng);
 
 impl Stream {
-    /// The stream of `purpose` for image or sample `index` at `step`.
+    /// The stream for `purpose`, for the image or sample `index`, at `step`.
     pub fn new(seed: u64, index: u64, step: u64, purpose: Purpose) -> Self {
         let mut key = [0u8; 32];
         for (bytes, word) in key.chunks_exact_mut(8).zip([seed, index, step, purpose as u64]) {
+            // The four numbers are the key itself, so distinct inputs give unrelated streams without any hashing.
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         Self(ChaCha8Rng::from_seed(key))
@@ -76,6 +77,8 @@ impl Stream {
         assert!(n > 0, "a draw from an empty range");
         loop {
             let wide = u128::from(self.bits()) * u128::from(n);
+            // Lemire: the upper half of bits·n is the draw; a few values of the lower half are rejected, because 2^64
+            // is in general no multiple of n.
             let low = wide as u64;
             if low >= n || low >= n.wrapping_neg() % n {
                 return (wide >> 64) as u64;
@@ -92,6 +95,7 @@ impl Stream {
     }
 
     /// One standard normal.
+    // The second normal of the pair is dropped, so that the number of bits consumed does not depend on earlier calls.
     pub fn normal(&mut self) -> f64 {
         self.normal_pair().0
     }

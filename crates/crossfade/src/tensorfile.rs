@@ -1,17 +1,18 @@
-//! Safetensors files: written whole and the same byte for byte, read tensor by tensor with limits.
-//!
-//! Written by hand, because the crate's writer keeps metadata in a hash map: its files differ from run to run.
+//! Safetensors files: written atomically and reproducibly, read tensor by tensor and with limits.
+mod write;
+
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use flate2::Crc;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
-use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::files::write_whole;
+
+pub use write::save_tensors;
+pub(crate) use write::{TensorView, write_rows, write_tensors};
 
 /// A tensor on the host: name, shape, values in row-major order.
 pub type HostTensor = (String, Vec<usize>, Vec<f32>);
@@ -19,93 +20,11 @@ pub type HostTensor = (String, Vec<usize>, Vec<f32>);
 /// Shapes and values by name.
 pub type TensorMap = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// A tensor, borrowed.
-pub(crate) type TensorView<'a> = (&'a str, &'a [usize], &'a [f32]);
-
 /// Longest header that is read from a file; the largest network of this toolkit needs 0.2 MB.
 const HEADER_LIMIT: u64 = 16 << 20;
 
-/// Where the header keeps its text entries, among the names of tensors.
-const METADATA: &str = "__metadata__";
-
-/// The text entry with the checksum of all numbers in the order of the file.
+/// The text entry with the CRC-32 of all tensor bytes in the order of the file.
 const CHECKSUM: &str = "crc32";
-
-/// Writes tensors, in the order of their names, and metadata to a safetensors file.
-///
-/// The file appears whole or not at all, and the same content gives the same bytes.
-pub fn save_tensors(path: &Path, tensors: &[HostTensor], metadata: &BTreeMap<String, String>) -> Result<()> {
-    let views = tensors.iter().map(|(name, shape, values)| (name.as_str(), shape.as_slice(), values.as_slice()));
-    write_tensors(path, &views.collect::<Vec<_>>(), metadata)
-}
-
-/// [`save_tensors`] for tensors that lie elsewhere.
-pub(crate) fn write_tensors(path: &Path, tensors: &[TensorView], metadata: &BTreeMap<String, String>) -> Result<()> {
-    let mut sorted = tensors.to_vec();
-    sorted.sort_by_key(|(name, ..)| *name);
-    let mut crc = Crc::new();
-    sorted.iter().flat_map(|(.., values)| blocks(values)).for_each(|bytes| crc.update(&bytes));
-    let mut metadata = metadata.clone();
-    metadata.insert(CHECKSUM.to_owned(), format!("{:08x}", crc.sum()));
-    for (name, shape, values) in &sorted {
-        assert_eq!(shape.iter().product::<usize>(), values.len(), "{name} has the shape {shape:?}");
-    }
-    let shapes: Vec<_> = sorted.iter().map(|(name, shape, _)| (*name, *shape)).collect();
-    let header = header(&shapes, &metadata);
-    write_whole(path, |file| {
-        file.write_all(&header)?;
-        sorted.iter().flat_map(|(.., values)| blocks(values)).try_for_each(|bytes| file.write_all(&bytes))
-    })
-}
-
-/// Writes one tensor that need not fit into memory: `rows` gives the values of the rows that begin at the one it is
-/// asked for, as many as it likes.
-pub(crate) fn write_rows(
-    path: &Path,
-    name: &str,
-    shape: &[usize],
-    metadata: &BTreeMap<String, String>,
-    rows: &mut dyn FnMut(usize) -> Result<Vec<f32>>,
-) -> Result<()> {
-    let header = header(&[(name, shape)], metadata);
-    let width: usize = shape[1..].iter().product();
-    let mut failed = None;
-    let written = write_whole(path, |file| {
-        file.write_all(&header)?;
-        let mut row = 0;
-        while row < shape[0] {
-            let values = rows(row).map_err(|e| {
-                failed = Some(e);
-                std::io::Error::other("no more rows")
-            })?;
-            assert!(!values.is_empty() && values.len().is_multiple_of(width), "rows of {width} values");
-            row += values.len() / width;
-            blocks(&values).try_for_each(|bytes| file.write_all(&bytes))?;
-        }
-        Ok(())
-    });
-    failed.map_or(written, Err)
-}
-
-/// The bytes of `values`, some at a time.
-fn blocks(values: &[f32]) -> impl Iterator<Item = Vec<u8>> {
-    values.chunks(1 << 14).map(|block| block.iter().flat_map(|v| v.to_le_bytes()).collect())
-}
-
-/// The JSON header after its length, padded so that the numbers after it are aligned.
-fn header(sorted: &[(&str, &[usize])], metadata: &BTreeMap<String, String>) -> Vec<u8> {
-    let mut entries: BTreeMap<&str, Value> = BTreeMap::from([(METADATA, json!(metadata))]);
-    let mut start = 0;
-    for (name, shape) in sorted {
-        let end = start + 4 * shape.iter().product::<usize>();
-        let entry = json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, end] });
-        assert!(entries.insert(name, entry).is_none(), "two tensors are named {name}");
-        start = end;
-    }
-    let mut bytes = json!(entries).to_string().into_bytes();
-    bytes.resize(bytes.len().next_multiple_of(8), b' ');
-    [&(bytes.len() as u64).to_le_bytes(), bytes.as_slice()].concat()
-}
 
 /// A safetensors file of which only the header has been read.
 #[derive(Debug)]
@@ -124,6 +43,7 @@ impl TensorFile {
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(|_| Error::file(path, "too short for a safetensors file"))?;
         let length = u64::from_le_bytes(length);
+        // The length comes from the file and is not trusted: it decides how much memory is allocated below.
         if length > HEADER_LIMIT || length + 8 > size {
             return Err(Error::file(path, format!("no safetensors file: its header would take {length} bytes")));
         }
@@ -146,7 +66,7 @@ impl TensorFile {
         self.header.metadata().clone().unwrap_or_default().into_iter().collect()
     }
 
-    /// The checksum that its writer noted: names the weights. None in files of other tools.
+    /// The checksum that the writer stored, by which weights can be identified; `None` in files of other tools.
     pub fn checksum(&self) -> Option<String> {
         self.metadata().remove(CHECKSUM)
     }
@@ -156,12 +76,13 @@ impl TensorFile {
         self.read_wanted(&|_| true)
     }
 
-    /// Those tensors of f32 numbers whose names are `wanted`, after a check of the whole file.
+    /// The f32 tensors whose names are `wanted`, after the checksum of the complete file has been verified.
     pub(crate) fn read_wanted(&self, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<HostTensor>> {
         let mut crc = Crc::new();
         let mut tensors = vec![];
         for (name, shape) in self.shapes() {
-            let bytes = self.numbers(&name)?;
+            // Unwanted tensors are read too, because the checksum covers all of them.
+            let bytes = self.f32_bytes(&name)?;
             crc.update(&bytes);
             if wanted(&name) {
                 tensors.push((name, shape, floats(&bytes)));
@@ -169,8 +90,8 @@ impl TensorFile {
         }
         let found = format!("{:08x}", crc.sum());
         match self.checksum() {
-            Some(noted) if noted != found => {
-                let message = format!("damaged: its numbers have the checksum {found}, {noted} was written");
+            Some(stored) if stored != found => {
+                let message = format!("damaged: its numbers have the checksum {found}, {stored} was written");
                 Err(Error::file(&self.path, message))
             }
             _ => Ok(tensors),
@@ -185,12 +106,12 @@ impl TensorFile {
             .collect()
     }
 
-    /// What the header says of a tensor.
+    /// The header's entry of a tensor.
     pub(crate) fn info(&self, name: &str) -> Result<&TensorInfo> {
         self.header.info(name).ok_or_else(|| Error::file(&self.path, format!("has no tensor {name:?}")))
     }
 
-    /// What the header says of a tensor, and its numbers as they are stored.
+    /// The header's entry of a tensor, and its bytes as they are stored.
     pub(crate) fn bytes(&self, name: &str) -> Result<(&TensorInfo, Vec<u8>)> {
         let info = self.info(name)?;
         let (start, end) = info.data_offsets;
@@ -201,7 +122,7 @@ impl TensorFile {
         Ok((info, bytes))
     }
 
-    /// The values of `count` rows of a tensor of f32 numbers, from `first` on.
+    /// The values of `count` rows of an f32 tensor, starting with row `first`.
     pub(crate) fn read_rows(&self, name: &str, first: usize, count: usize) -> Result<Vec<f32>> {
         let info = self.info(name)?;
         let row = 4 * info.shape.iter().skip(1).product::<usize>();
@@ -216,8 +137,8 @@ impl TensorFile {
         Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect())
     }
 
-    /// The bytes of a tensor that must be of f32 numbers.
-    fn numbers(&self, name: &str) -> Result<Vec<u8>> {
+    /// The bytes of a tensor; an error unless it is f32.
+    fn f32_bytes(&self, name: &str) -> Result<Vec<u8>> {
         let dtype = self.info(name)?.dtype;
         if dtype != Dtype::F32 {
             return Err(Error::file(&self.path, format!("tensor {name:?} is {dtype:?}; convert the file to F32")));
@@ -225,12 +146,13 @@ impl TensorFile {
         Ok(self.bytes(name)?.1)
     }
 
-    /// Shape and values of a tensor of f32 numbers.
+    /// Shape and values of an f32 tensor.
     pub fn read(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
-        Ok((self.info(name)?.shape.clone(), floats(&self.numbers(name)?)))
+        Ok((self.info(name)?.shape.clone(), floats(&self.f32_bytes(name)?)))
     }
 }
 
+/// The f32 values of little-endian bytes.
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
 }
@@ -308,7 +230,7 @@ mod tests {
         assert_eq!(bytes(&reversed), first);
     }
 
-    /// A file with this header and so many bytes of data.
+    /// Writes a file with this header and `data` zero bytes, and opens it.
     fn open(path: &Path, header: &str, data: usize) -> Result<TensorFile> {
         let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![0; data]].concat();
         std::fs::write(path, bytes).unwrap();
@@ -340,7 +262,7 @@ mod tests {
         };
         let header = |entries: &[String]| format!("{{{}}}", entries.join(","));
         assert!(open(&path, &header(&[entry("a", "[2]", "[0,8]")]), 8).is_ok());
-        for (lie, entries) in [
+        for (case, entries) in [
             ("backwards", vec![entry("a", "[2]", "[8,0]")]),
             ("another size", vec![entry("a", "[3]", "[0,8]")]),
             ("overlap", vec![entry("a", "[2]", "[0,8]"), entry("b", "[1]", "[4,8]")]),
@@ -348,7 +270,7 @@ mod tests {
             ("overflow", vec![entry("a", "[9223372036854775807,4]", "[0,8]")]),
             ("beyond the file", vec![entry("a", "[2305843009213693950]", "[0,9223372036854775800]")]),
         ] {
-            assert!(open(&path, &header(&entries), 8).is_err(), "{lie}");
+            assert!(open(&path, &header(&entries), 8).is_err(), "{case}");
         }
         let half = header(&[entry("a", "[4]", "[0,8]").replace("F32", "F16")]);
         assert!(open(&path, &half, 8).unwrap().read("a").unwrap_err().to_string().contains("F16"));

@@ -159,6 +159,31 @@ fn tagged_sections_are_strict_too() {
         &[&["a.toml:3: sample.grid.rho: unknown key; kind `uniform-t`"]],
     );
     assert_problems(problems(RunConfig::parse("data = 3\n", "a.toml")), &[&["a.toml:1: data: ", "a section expected"]]);
+    // Sections whose kind has a default. The options of a misspelt kind are not held against the default kind.
+    let text = "[task]\nkind = \"saliency\"\n[process]\nkind = \"edn\"\nsigma_data = 0.5\n[network]\n\
+                kind = \"condunet\"\nchannels = 1\ncondition_channels = 3\n[train]\naugment = 0.1\n";
+    assert_problems(
+        problems(RunConfig::parse(text, "a.toml")),
+        &[
+            &["a.toml:4: process.kind: unknown value `edn` (did you mean `edm`?)"],
+            &["a.toml:7: network.kind: unknown value `condunet` (did you mean `cond-unet`?)"],
+        ],
+    );
+    let text = "[process]\nkind = \"edm\"\nattenuation = \"linear\"\nsigma_data = -1\n[network]\nkind = \"unet\"\n\
+                condition_channels = 3\nwidth = \"x\"\n";
+    assert_problems(
+        problems(RunConfig::parse(text, "a.toml")),
+        &[
+            &["a.toml:3: process.attenuation: unknown key", "sigma_max"],
+            &["a.toml:4: process.sigma_data: must be positive"],
+            &["a.toml:7: network.condition_channels: unknown key"],
+            &["a.toml:8: network.width: string \"x\" found, a whole number"],
+        ],
+    );
+    assert_problems(
+        problems(RunConfig::parse("process = 3\nnetwork = 4\n", "a.toml")),
+        &[&["a.toml:1: process: ", "a section expected"], &["a.toml:2: network: ", "a section expected"]],
+    );
 }
 
 #[test]
@@ -329,9 +354,14 @@ fn a_resumed_run_is_told_what_differs() {
     let sets = ["process.kind=edm", "network.decoders=one", "train.batch=8"];
     let other = config.clone().with_overrides(&sets).unwrap();
     let said = config.must_resume_as(&other).unwrap_err().to_string();
-    for part in ["process.kind: the run has \"adm\", the configuration \"edm\"", "process.t_min: the run has 0.0001, the configuration not set", "network.decoders", "train.batch"] {
+    for part in [
+        "process.kind: the run has \"adm\", the configuration \"edm\"",
+        "process.t_min: the run has 0.0001, the configuration not set",
+        "network.decoders",
+        "train.batch",
+    ] {
         assert!(said.contains(part), "{part} in:\n{said}");
     }
-    assert!(!said.contains("optim"), "{said}");
+    assert!(!said.contains("\noptim."), "{said}");
     assert!(other.must_resume_as(&config).unwrap_err().to_string().contains("the configuration not set"));
 }

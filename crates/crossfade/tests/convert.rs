@@ -331,5 +331,5 @@ fn every_preset_is_inferred_from_its_names() {
         infer_unet(&source).unwrap_err().to_string()
     };
     assert!(absurd("model.map_layer0.weight", &[0, 1 << 63]).contains("expected [4M, M]"));
-    assert!(absurd("model.enc.16x16_block0.conv0.weight", &[1 << 62, 0, 0, 0]).contains("mult must be at most"));
+    assert!(absurd("model.enc.16x16_block0.conv0.weight", &[1 << 62, 0, 0, 0]).contains("mult: must be at most"));
 }

@@ -46,7 +46,8 @@ fn deterministic_samplers_reach_their_order() {
     let (mixture, count) = (Mixture::random(DIM, 3, 0.25, 1.0, 0), 100);
     let (mut report, mut failed) = (String::new(), false);
     // The discrete chain has no limit of small steps, and CLD no deterministic sampler.
-    for process in processes(NoiseScale::Sqrt).into_iter().filter(|process| !["ddpm", "cld"].contains(&process.name())) {
+    for process in processes(NoiseScale::Sqrt).into_iter().filter(|process| !["ddpm", "cld"].contains(&process.name()))
+    {
         for sampler in process_samplers(&process).into_iter().filter(|s| !s.is_stochastic()) {
             let grid = process_grids(&process, sampler).pop().unwrap();
             let solve = |n: usize| solve_process(&mixture, &process, sampler, &grid, n, (count, 0)).unwrap().x0;
@@ -335,7 +336,7 @@ fn what_does_not_fit_a_process_is_said() {
     assert!(problems(&["process.kind=ddpm", "sample.steps=2000"]).contains("1000"));
     assert!(problems(&["loss.supervise=eps", "network.decoders=two"]).contains("single decoder"));
     assert!(problems(&["process.kind=edm", "loss.weighting=ones"]).contains("loss.weighting"));
-    assert!(problems(&["process.kind=vp", "process.t_min=0.01"]).contains("t_min"));
+    assert!(problems(&["process.kind=vp", "process.t_min=0.01"]).contains("process.t_min"));
     assert!(problems(&["process.kind=ddpm", "sample.grid.final_t=0.0001"]).contains("final_t"));
     let both = problems(&["process.kind=edm", "process.sigma_min=90", "process.log_std=-1", "sample.eta=2"]);
     assert!(both.contains("sigma_min") && both.contains("log_std") && both.contains("eta"), "{both}");

@@ -262,8 +262,8 @@ fn a_model_that_fails_leaves_the_others_alone() {
 #[test]
 fn a_model_that_contradicts_itself_is_refused_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let text =
-        STUDY.replace("set = [\"process.kind=flow\"]", "set = [\"process.precond.kind=none\", \"network.decoders=one\"]");
+    let text = STUDY
+        .replace("set = [\"process.kind=flow\"]", "set = [\"process.precond.kind=none\", \"network.decoders=one\"]");
     std::fs::write(dir.path().join("base.toml"), BASE).unwrap();
     std::fs::write(dir.path().join("study.toml"), text.replace("\"heun\"", "\"ab2\"")).unwrap();
     let plan = Plan::open::<&str>(&dir.path().join("study.toml"), &[], None).unwrap();
@@ -281,7 +281,8 @@ fn check_report(dir: &Path) {
     assert!(!html.contains("<script") && !html.contains("src=\"http") && !html.contains("href="));
     assert_eq!(html.matches("data:image/png;base64,").count(), 6, "a sheet a row and column");
     assert_eq!(html.matches("<svg").count(), 2);
-    for fact in ["reference sha256", "pixel-frechet", "baseline", "Flow, Heun", "95 % confidence"] {
+    let process = "[process]\nkind = &quot;flow&quot;";
+    for fact in ["reference sha256", "pixel-frechet", process, "Flow, Heun", "95 % confidence"] {
         assert!(html.contains(fact), "{fact}");
     }
     let json: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("results.json")).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! The attenuation functions: how the picture fades (§1.2). One file a family, one line in the registry below.
+//! The attenuation functions h_t (§1.2): one file for each family, one line for each function in the registry below.
 mod exponential;
 mod polynomial;
 mod sine;
@@ -7,7 +7,7 @@ use crate::process::Draw;
 use crate::quadrature::{joint_nodes, normal_nodes};
 use crate::{Coef, Field, registry};
 
-/// An attenuation h_t(phi) with its integral H_t and the solution of x_0 + H_1 = 0.
+/// An attenuation function h_t(phi), its integral H_t, and the solution of x_0 + H_1 = 0 for phi.
 ///
 /// `phi` is a list of parts, each of the shape of x_0: first the drawn ones, last the one that the boundary condition fixes.
 pub trait AttenuationFn {
@@ -23,7 +23,7 @@ pub trait AttenuationFn {
     /// All parts of phi from x_0 and the drawn parts, so that x_0 + H_1(phi) = 0.
     fn solve<F: Field>(&self, x0: &F, drawn: &[F]) -> Vec<F>;
 
-    /// x_0 + H_t(phi), the mean of x_t. Attenuations give a form that does not cancel near t = 1.
+    /// x_0 + H_t(phi), the mean of x_t. Implementations override this with a form that does not cancel near t = 1.
     fn mean<F: Field>(&self, x0: &F, phi: &[F], t: &Coef) -> F {
         x0.plus(&self.H(phi, t))
     }
@@ -35,7 +35,8 @@ pub trait AttenuationFn {
         false
     }
 
-    /// Second moments for x_0 ~ N(0, σ_data²): the preconditioner's input. By quadrature unless a closed form is known.
+    /// Second moments for x_0 ~ N(0, σ_data²), which the preconditioner needs. Computed by quadrature; attenuations
+    /// with a closed form override this.
     fn moments(&self, sigma_data: f64, draw: Draw, t: f64) -> Moments {
         let drawn_parts = self.parts() - 1;
         let drawn = joint_nodes(&draw.nodes(drawn_nodes(drawn_parts)), drawn_parts);
@@ -55,8 +56,9 @@ pub trait AttenuationFn {
 /// Quadrature nodes for x_0: enough for 1e-9 on the smooth integrands here.
 const NODES: usize = 32;
 
-/// Quadrature nodes for each drawn part. The joint rule has this number to the power of the parts, so that it must fall with
-/// them; ten give 3e-4 for unclamped draws. An attenuation with four or more drawn parts wants a closed form.
+/// Quadrature nodes for each drawn part. The joint rule has this number to the power of the drawn parts, so it must
+/// fall as they grow; ten nodes still give an accuracy of 3e-4 for unclamped draws. An attenuation with four or more
+/// drawn parts should implement `moments` in closed form.
 fn drawn_nodes(drawn_parts: usize) -> usize {
     match drawn_parts {
         0 | 1 => NODES,
@@ -70,7 +72,7 @@ fn drawn_nodes(drawn_parts: usize) -> usize {
 pub struct Moments {
     /// var(m_t).
     pub signal: f64,
-    /// For each part: its variance and its covariance with m_t.
+    /// Variance and covariance with m_t of each part of phi.
     pub phi: Vec<PartMoments>,
 }
 
@@ -111,6 +113,7 @@ impl Sums {
         let mean = |sum: f64| sum / self.weight;
         let m = mean(self.signal[0]);
         Moments {
+            // At t = 1 the signal is 0, and rounding may leave a small negative number.
             signal: (mean(self.signal[1]) - m * m).max(0.0),
             phi: (self.phi.iter())
                 .map(|p| {

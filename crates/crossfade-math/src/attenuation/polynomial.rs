@@ -33,7 +33,7 @@ impl<const D: usize> AttenuationFn for Polynomial<D> {
         sum(phi, |i| t.map(|t| Self::B(i, t)))
     }
 
-    /// φ_D = −x_0 − Σ φ_i/(D−i+1).
+    /// φ_D = −x_0 − Σ φ_i/(D−i+1), from x_0 + H_1(phi) = 0.
     fn solve<F: Field>(&self, x0: &F, drawn: &[F]) -> Vec<F> {
         let mut terms = vec![(Coef::from(-1.0), x0)];
         terms.extend(drawn[..D].iter().enumerate().map(|(i, a)| (Coef::from(-Self::B(i, 1.0)), a)));
@@ -43,6 +43,7 @@ impl<const D: usize> AttenuationFn for Polynomial<D> {
 
     /// (1−t) x_0 + Σ φ_i (B_i(t) − t B_i(1)), §1.2.
     fn mean<F: Field>(&self, x0: &F, phi: &[F], t: &Coef) -> F {
+        // x_0 + H_t(phi) would be right too, but near t = 1 it subtracts nearly equal numbers.
         let mut terms = vec![(t.map(|t| 1.0 - t), x0)];
         terms.extend(phi[..D].iter().enumerate().map(|(i, a)| (t.map(|t| Self::G(i, t)), a)));
         F::lincomb(&terms)

@@ -4,8 +4,8 @@ use crate::{Coef, Field};
 
 /// The sine attenuation; `a` is drawn and kept in [−1, 1].
 ///
-/// Its reach is |H_1| ≤ S(a) with S(a) = sinc(a/2) ≥ 0.9589: where |x_0| > S(a) the boundary condition cannot be met and
-/// the mean at t = 1 is x_0 ∓ S(a) instead of 0.
+/// |H_1| is at most S(a) = sinc(a/2) ≥ 0.9589. Where |x_0| > S(a) the boundary condition x_0 + H_1 = 0 has no
+/// solution, and the mean at t = 1 is x_0 ∓ S(a) instead of 0.
 pub struct Sine;
 
 impl AttenuationFn for Sine {
@@ -19,6 +19,7 @@ impl AttenuationFn for Sine {
 
     fn H<F: Field>(&self, phi: &[F], t: &Coef) -> F {
         let half = phi[0].scale(t.map(|t| 0.5 * t));
+        // The product form has no division by a, which may be 0.
         half.plus(&phi[1]).sin().mul(&half.sinc()).scale(t.clone())
     }
 

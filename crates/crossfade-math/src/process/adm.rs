@@ -11,7 +11,7 @@ registry! {
     /// The distribution of the drawn parts of phi.
     #[derive(Copy, Eq, Default)]
     pub enum Draw("draw") {
-        /// N(0, 1) limited to [−1, 1]: the reference's choice, which keeps e^a small.
+        /// N(0, 1) clamped to [−1, 1]: the reference's choice, which keeps e^a small.
         #[default]
         Clamped = "clamped",
         /// N(0, 1), as the paper says.
@@ -37,7 +37,7 @@ impl Draw {
         }
     }
 
-    /// The law as weighted nodes.
+    /// The distribution as a quadrature rule of weighted nodes.
     pub fn nodes(self, n: usize) -> Vec<Node> {
         match self {
             Self::Clamped => clamped_normal_nodes(n),
@@ -50,15 +50,15 @@ impl Draw {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Adm {
-    /// How the picture fades.
+    /// How the image is attenuated.
     pub attenuation: Attenuation,
     /// How the noise rises.
     pub noise: NoiseScale,
-    /// How the drawn parts of phi are drawn.
+    /// The distribution of the drawn parts of phi.
     pub draw: Draw,
     /// Training times are uniform in [t_min, 1].
     pub t_min: f64,
-    /// The scalings around the network.
+    /// The preconditioner: the scalings of the network's input and outputs.
     pub precond: Precond,
 }
 
@@ -85,7 +85,7 @@ impl Adm {
         self.precond.scalings(self, t)
     }
 
-    /// How many parts of phi are drawn.
+    /// How many parts of phi are drawn at random: all but the last, which x_0 + H_1 = 0 determines.
     pub fn drawn_parts(&self) -> usize {
         self.attenuation.parts() - 1
     }
@@ -105,6 +105,7 @@ impl Adm {
     /// σ̃ of q(x_s | x_t, x_0): σ_s √(σ_t² − σ_s²)/σ_t (Eq. 9); √(s' (t−s')/t) for σ = √t.
     pub fn sigma_tilde(&self, t: f64, s: f64) -> f64 {
         let (var_t, var_s) = (self.noise.variance(t), self.noise.variance(s));
+        // Rounding can make the difference slightly negative for s close to t.
         (var_s * (var_t - var_s).max(0.0) / var_t).sqrt()
     }
 
@@ -124,9 +125,9 @@ impl Adm {
     /// bridge of Alg. 2. Without `z` the mean is returned.
     pub fn ddim<F: Field>(&self, from: &Estimate<F>, z: Option<&F>, eta: f64, t: f64, s: f64) -> F {
         let deviation = eta * self.sigma_tilde(t, s);
-        let direct = (self.noise.variance(s) - deviation * deviation).max(0.0).sqrt();
+        let eps_coef = (self.noise.variance(s) - deviation * deviation).max(0.0).sqrt();
         let H_s = self.H(&from.phi, s);
-        let mut terms = vec![(1.0.into(), &from.anchor), (1.0.into(), &H_s), (direct.into(), &from.eps)];
+        let mut terms = vec![(1.0.into(), &from.anchor), (1.0.into(), &H_s), (eps_coef.into(), &from.eps)];
         terms.extend(z.filter(|_| deviation > 0.0).map(|z| (deviation.into(), z)));
         F::lincomb(&terms)
     }
@@ -153,7 +154,7 @@ impl ProcessFn for Adm {
         let scalings = self.scalings(t);
         Input { scale: scalings.c_in, noise: scalings.c_noise }
     }
-    /// The scalings already pass the logarithm of t, with the factor that the preconditioner's authors chose.
+    /// The scalings already use ln t, with the factor of the preconditioner's authors.
     fn log_time_input(&self, t: f64) -> Input {
         self.input(t)
     }
@@ -161,6 +162,8 @@ impl ProcessFn for Adm {
         self.t_min + (1.0 - self.t_min) * uniform
     }
     fn sampler(&self) -> &'static str {
+        // The only process whose default is not its paper's sampler: AB2 needs one evaluation per step as Alg. 2
+        // does, but is of second order (§10.2).
         "ab2"
     }
     fn gaussian(&self) -> Option<&dyn GaussianFn> {
@@ -186,11 +189,13 @@ impl GaussianFn for NoiseScale {
         NoiseScale::sigma(*self, t)
     }
     fn rates(&self, t: f64) -> (f64, f64) {
+        // The Markov SDE with the same marginals as the process (§1.1); it is singular at t = 1.
         let f = -1.0 / (1.0 - t);
         (f, self.variance_slope(t) - 2.0 * f * self.variance(t))
     }
     fn t_end(&self) -> f64 {
         match self {
+            // The reference's sigma_min: 0.01, and 0.001 for σ = t (§3.2).
             NoiseScale::Sqrt => self.time(0.01),
             NoiseScale::Linear => self.time(0.001),
         }

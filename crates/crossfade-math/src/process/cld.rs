@@ -1,11 +1,13 @@
-//! Critically damped Langevin diffusion (§9): the picture is driven by a velocity that carries all the noise.
+//! Critically damped Langevin diffusion (§9): the image x is coupled to a velocity v, and only v receives noise.
 //!
-//! du = A u β dt + noise in v only, u = (x, v); per element a 2x2 linear equation, so that moments are closed.
+//! du = A u β dt + noise in v only, with u = (x, v). Every element follows the same linear SDE in two dimensions, so
+//! that mean and covariance have closed forms.
 use super::{Extra, Input, ProcessFn, check_options};
 use crate::{GridKind, Problem};
 use serde::{Deserialize, Serialize};
 
-/// The process. M is the mass, Γ = 2√M its critical damping, β the speed, γ the variance of v_0 in units of M.
+/// The CLD process. M is the mass, Γ = 2√M the critical damping, β the speed, and γ the variance of v_0 in units of
+/// M.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cld {
@@ -38,19 +40,20 @@ pub struct Cov2 {
 }
 
 impl Cov2 {
-    /// The determinant.
+    /// The determinant of the matrix.
     pub fn det(&self) -> f64 {
         self.xx * self.vv - self.xv * self.xv
     }
 
     /// Lower Cholesky factor (l_xx, l_xv, l_vv).
     pub fn cholesky(&self) -> (f64, f64, f64) {
+        // At t = 0 the matrix is singular and rounding may even make it negative; zeros are right there.
         let l_xx = self.xx.max(0.0).sqrt();
         let l_xv = if l_xx > 0.0 { self.xv / l_xx } else { 0.0 };
         (l_xx, l_xv, (self.vv - l_xv * l_xv).max(0.0).sqrt())
     }
 
-    /// The covariance of m·u for u of this covariance.
+    /// The covariance of m·u if u has this covariance.
     pub fn moved(&self, m: &Mat2) -> Self {
         let row = |r: [f64; 2]| [r[0] * self.xx + r[1] * self.xv, r[0] * self.xv + r[1] * self.vv];
         let (x, v) = (row(m[0]), row(m[1]));
@@ -61,7 +64,7 @@ impl Cov2 {
         }
     }
 
-    /// The sum.
+    /// The sum of two covariances.
     pub fn plus(&self, other: &Self) -> Self {
         Self { xx: self.xx + other.xx, xv: self.xv + other.xv, vv: self.vv + other.vv }
     }
@@ -78,12 +81,12 @@ impl Cld {
         2.0 * self.mass().sqrt()
     }
 
-    /// The deviation of the equilibrium: 1 for x, √M for v.
+    /// The standard deviations of the equilibrium, from which sampling starts: 1 for x, √M for v.
     pub fn prior(&self) -> (f64, f64) {
         (1.0, self.mass().sqrt())
     }
 
-    /// e^{A B}: how the mean of u moves while ∫β = B. The double eigenvalue of A is −ω with ω = 1/√M = 2/Γ.
+    /// e^{A B}, the map of the mean of u while ∫β = B. A has the double eigenvalue −ω with ω = 1/√M = 2/Γ.
     pub fn transition(&self, integral: f64) -> Mat2 {
         // A = [[0, 1/M], [−1, −Γ/M]]; with ω = 1/√M, e^{AB} = e^{−ωB}(I + (A + ωI) B).
         let omega = self.inverse_mass.sqrt();
@@ -95,14 +98,14 @@ impl Cld {
         ]
     }
 
-    /// The covariance that noise alone builds up while ∫β = B, from zero: equilibrium minus what is left of it,
-    /// Σ = Σ_∞ − e^{AB} Σ_∞ e^{AB}ᵀ with Σ_∞ = diag(1, M). With y = 2ωB it is 1 − e^{−y}(1 + y + y²/2), y²e^{−y}/2ω and
-    /// M(1 − e^{−y}(1 − y + y²/2)), written so that nothing cancels for small times.
+    /// The covariance of u after ∫β = B if it was zero before: Σ = Σ_∞ − e^{AB} Σ_∞ e^{AB}ᵀ with Σ_∞ = diag(1, M).
+    /// With y = 2ωB its entries are 1 − e^{−y}(1 + y + y²/2), y²e^{−y}/2ω and M(1 − e^{−y}(1 − y + y²/2)), written so
+    /// that nothing cancels for small times.
     pub fn noise(&self, integral: f64) -> Cov2 {
         let y = 2.0 * self.inverse_mass.sqrt() * integral;
         let decay = (-y).exp();
         Cov2 {
-            xx: beyond_squares(y),
+            xx: exp_remainder(y),
             xv: y * integral * decay,
             vv: self.mass() * (y * decay * (1.0 - 0.5 * y) - (-y).exp_m1()),
         }
@@ -113,13 +116,14 @@ impl Cld {
         self.beta * t
     }
 
-    /// The mean of u_t given x_0 alone, as factors of x_0 (E v_0 = 0).
+    /// The mean of u_t for a known x_0, as factors of x_0 (E v_0 = 0).
     pub fn mean(&self, t: f64) -> (f64, f64) {
         let m = self.transition(self.integral(t));
         (m[0][0], m[1][0])
     }
 
-    /// The covariance of u_t given x_0, with v_0 ~ N(0, γM) summed out: hybrid score matching.
+    /// The covariance of u_t for a known x_0 and a random v_0 ~ N(0, γM). Marginalising over v_0 is what the paper
+    /// calls hybrid score matching.
     pub fn covariance(&self, t: f64) -> Cov2 {
         let start = Cov2 { xx: 0.0, xv: 0.0, vv: self.gamma * self.mass() };
         start.moved(&self.transition(self.integral(t))).plus(&self.noise(self.integral(t)))
@@ -131,16 +135,19 @@ impl Cld {
         [[mean_x, l_xx, 0.0], [mean_v, l_xv, l_vv]]
     }
 
-    /// The mixed score: α = c_t v + F, where c_t v would be right for x_0 = 0 if x were unknown, c_t = 1/(ℓ_t Σ_vv).
+    /// c_t of the mixed score α = c_t v + F. The term c_t v with c_t = 1/(ℓ_t Σ_vv) is the score of v for x_0 = 0
+    /// without knowledge of x, so that F only has to learn the difference.
     pub fn mixing(&self, t: f64) -> f64 {
         1.0 / (self.score_scale(t) * self.covariance(t).vv)
     }
 
-    /// ℓ_t with score_v = −ℓ_t α: 1/l_vv of the Cholesky factor, so that α is the normal that v was drawn with.
+    /// ℓ_t in score_v = −ℓ_t α: 1/l_vv of the Cholesky factor, so that α is the standard normal from which v was
+    /// computed.
     pub fn score_scale(&self, t: f64) -> f64 {
         let integral = self.integral(t);
         let (noise, [[_, x], [_, v]]) = (self.noise(integral), self.transition(integral));
-        // det(N + γM mmᵀ) = det N + γM (m_x² N_vv − 2 m_x m_v N_xv + m_v² N_xx): the large parts of Σ cancel beforehand.
+        // det(N + γM mmᵀ) = det N + γM (m_x² N_vv − 2 m_x m_v N_xv + m_v² N_xx). The determinant of Σ itself would
+        // subtract two nearly equal numbers for small t.
         let from_start = x * x * noise.vv - 2.0 * x * v * noise.xv + v * v * noise.xx;
         let det = noise.det() + self.gamma * self.mass() * from_start;
         (self.covariance(t).xx / det).sqrt()
@@ -159,7 +166,7 @@ impl ProcessFn for Cld {
     fn sampler(&self) -> &'static str {
         "sscs"
     }
-    /// The paper's, without its extra evaluation at 1e-3.
+    /// The grid of CLD's paper, without its extra evaluation at 1e-3.
     fn grid(&self) -> GridKind {
         GridKind::UniformSqrt
     }
@@ -171,9 +178,10 @@ impl ProcessFn for Cld {
     }
 }
 
-/// 1 − e^{−y}(1 + y + y²/2) = e^{−y} Σ_{k≥3} y^k/k!.
-fn beyond_squares(y: f64) -> f64 {
+/// 1 − e^{−y}(1 + y + y²/2) = e^{−y} Σ_{k≥3} y^k/k!, the remainder of the exponential series after its square.
+fn exp_remainder(y: f64) -> f64 {
     let decay = (-y).exp();
+    // The closed form cancels for small y; the series needs many terms for large y.
     if y > 1.0 {
         return 1.0 - decay * (1.0 + y + 0.5 * y * y);
     }

@@ -1,4 +1,4 @@
-//! DDPM: a discrete chain of 1000 steps (§9). Time i/1000 is after step i.
+//! DDPM: a Markov chain of 1000 steps (§9). Time i/1000 is the state after step i.
 use super::{GaussianFn, Input, ProcessFn, Target};
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 /// Steps of the chain.
 const STEPS: usize = 1000;
 
-/// How the variances of the chain rise.
+/// The noise schedule β_i of the chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BetaSchedule {
@@ -17,11 +17,11 @@ pub enum BetaSchedule {
     ScaledLinear,
 }
 
-/// The chain.
+/// The DDPM process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ddpm {
-    /// How its variances rise.
+    /// The noise schedule.
     pub schedule: BetaSchedule,
 }
 
@@ -29,6 +29,7 @@ pub struct Ddpm {
 type Table = [f64; STEPS + 1];
 
 fn table(beta: impl Fn(f64) -> f64) -> Table {
+    // Sums of logarithms and `ln_1p`, because the product of 1000 factors near 1 would lose digits.
     let mut log = [0.0; STEPS + 1];
     for i in 0..STEPS {
         log[i + 1] = log[i] + (-beta(i as f64 / (STEPS - 1) as f64)).ln_1p();
@@ -52,8 +53,11 @@ impl Ddpm {
 
     /// ln ᾱ and its slope, straight between the chain's times.
     fn log_alpha_bar(&self, t: f64) -> (f64, f64) {
+        // Between the chain's times ln ᾱ is interpolated linearly: solvers need its slope, and `time_of_ratio` any
+        // time.
         let at = t * STEPS as f64;
-        // A time of the chain itself belongs to the step before it, however i·0.001 was rounded.
+        // A time i/1000 belongs to the step before it. t is snapped first because i·0.001 is often rounded up, which
+        // would select the next step and its slope.
         let at = if (at - at.round()).abs() < 1e-9 { at.round() } else { at };
         let cell = ((at.ceil() as usize).max(1) - 1).min(STEPS - 1);
         let (low, high) = (self.table()[cell], self.table()[cell + 1]);
@@ -62,7 +66,7 @@ impl Ddpm {
 }
 
 impl ProcessFn for Ddpm {
-    /// The network counts from 0.
+    /// The published networks count the steps from 0.
     fn input(&self, t: f64) -> Input {
         Input { scale: 1.0, noise: t * STEPS as f64 - 1.0 }
     }
@@ -82,6 +86,7 @@ impl GaussianFn for Ddpm {
         (0.5 * self.log_alpha_bar(t).0).exp()
     }
     fn sigma(&self, t: f64) -> f64 {
+        // `exp_m1` keeps the digits of 1 − ᾱ near t = 0.
         (-self.log_alpha_bar(t).0.exp_m1()).sqrt()
     }
     fn rates(&self, t: f64) -> (f64, f64) {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Edm {
-    /// Deviation of the data.
+    /// Standard deviation of the data.
     pub sigma_data: f64,
     /// σ of the last evaluation.
     pub sigma_min: f64,
@@ -15,7 +15,7 @@ pub struct Edm {
     pub sigma_max: f64,
     /// Mean of ln σ in training.
     pub log_mean: f64,
-    /// Deviation of ln σ in training.
+    /// Standard deviation of ln σ in training.
     pub log_std: f64,
 }
 
@@ -31,6 +31,7 @@ impl ProcessFn for Edm {
         Input { scale: 1.0 / sigma.hypot(self.sigma_data), noise: sigma.ln() / 4.0 }
     }
     fn training_time(&self, _uniform: f64, normal: f64) -> f64 {
+        // Log-normal noise levels concentrate training where the loss can be reduced; this time may exceed 1.
         (self.log_mean + self.log_std * normal).exp() / self.sigma_max
     }
     fn sampler(&self) -> &'static str {
@@ -74,6 +75,7 @@ impl GaussianFn for Edm {
     /// c_out = σ σ_d/√(σ²+σ_d²): F = (σ x_0/σ_d − σ_d eps)/√(σ²+σ_d²).
     fn target(&self, t: f64) -> Target {
         let (sigma, data) = (self.sigma(t), self.sigma_data);
+        // Both coefficients are divided by √(σ²+σ_d²), so that the target has unit variance at every noise level.
         let norm = sigma.hypot(data);
         Target { x0: sigma / data / norm, eps: -data / norm }
     }

@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 pub struct Flow {}
 
 impl ProcessFn for Flow {
+    /// The published networks read the time in thousandths.
     fn input(&self, t: f64) -> Input {
         Input { scale: 1.0, noise: 999.0 * t }
     }
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         uniform
     }
-    /// Euler on the straight line is DDIM's step.
+    /// For this process DDIM's step equals an Euler step of the flow's ODE, which is the published sampler.
     fn sampler(&self) -> &'static str {
         "ddim"
     }

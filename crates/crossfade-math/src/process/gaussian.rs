@@ -1,20 +1,20 @@
-//! Processes of the form x_t = α_t x_0 + σ_t eps (§9): the coefficients of one, and what follows from them.
+//! Processes of the form x_t = α_t x_0 + σ_t eps (§9): their coefficients and the formulas that follow from them.
 //!
-//! Whatever such a process predicts is a line a·x_0 + b·eps ([`Target`]); with x_t that gives both x̂_0 and eps_hat, and a
-//! sampler that knows only (α_t, σ_t) serves every process of this form.
+//! The network of such a process predicts a linear combination a·x_0 + b·eps ([`Target`]). Together with x_t this
+//! determines both x̂_0 and eps_hat, so a sampler that knows only (α_t, σ_t) works for every process of this form.
 use super::{Process, ProcessFn};
 use crate::{Coef, Field};
 
 /// The coefficients of a process. Times run from 1 (noise) to 0 (data).
 pub trait GaussianFn {
-    /// α_t, the share of the picture.
+    /// α_t, the factor of x_0.
     fn alpha(&self, t: f64) -> f64;
 
-    /// σ_t, the deviation of the noise.
+    /// σ_t, the standard deviation of the noise.
     fn sigma(&self, t: f64) -> f64;
 
-    /// d ln α_t/dt and g_t² = dσ_t²/dt − 2 (d ln α_t/dt) σ_t²: drift and squared diffusion of the forward equation
-    /// dx = f x dt + g dw.
+    /// d ln α_t/dt and g_t² = dσ_t²/dt − 2 (d ln α_t/dt) σ_t²: drift and squared diffusion coefficient of the forward
+    /// SDE dx = f x dt + g dw.
     fn rates(&self, t: f64) -> (f64, f64);
 
     /// The smallest time at which the network is evaluated.
@@ -29,12 +29,12 @@ pub trait GaussianFn {
     }
 }
 
-/// F = a·x_0 + b·eps, what the network's raw output is trained to be.
+/// The target a·x_0 + b·eps of the network's raw output F.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
-    /// a.
+    /// a, the coefficient of x_0.
     pub x0: f64,
-    /// b.
+    /// b, the coefficient of eps.
     pub eps: f64,
 }
 
@@ -93,28 +93,29 @@ impl Gaussian {
         F::lincomb(&[(t.map(|t| self.target(t).x0), x0), (t.map(|t| self.target(t).eps), eps)])
     }
 
-    /// x̂_0 and eps_hat from x_t and the raw output F: two lines through two unknowns. Where nothing of the picture is left
-    /// (α_t = 0) and only eps is learnt, x̂_0 = 0 and eps_hat = x_t/σ_t.
+    /// x̂_0 and eps_hat from x_t and the raw output F: the solution of two linear equations in two unknowns. Where
+    /// nothing of the image is left (α_t = 0) and only eps is learnt, x̂_0 = 0 and eps_hat = x_t/σ_t.
     pub fn prediction<F: Field>(&self, x_t: &F, raw: &F, t: &Coef) -> Prediction<F> {
         let solve = |t: f64| {
             let (alpha, sigma, target) = (self.alpha(t), self.sigma(t), self.target(t));
+            // Cramer's rule for α x̂_0 + σ eps_hat = x_t and a x̂_0 + b eps_hat = F.
             match alpha * target.eps - sigma * target.x0 {
                 0.0 => [0.0, 0.0, 1.0 / sigma, 0.0],
                 det => [target.eps / det, -sigma / det, -target.x0 / det, alpha / det],
             }
         };
-        let line = |k: usize| F::lincomb(&[(t.map(|t| solve(t)[k]), x_t), (t.map(|t| solve(t)[k + 1]), raw)]);
-        Prediction { x0: line(0), eps: line(2) }
+        let combine = |k: usize| F::lincomb(&[(t.map(|t| solve(t)[k]), x_t), (t.map(|t| solve(t)[k + 1]), raw)]);
+        Prediction { x0: combine(0), eps: combine(2) }
     }
 
-    /// Both estimates from that of x_0: eps_hat = (x_t − α_t x̂_0)/σ_t.
+    /// Both estimates from the one of x_0: eps_hat = (x_t − α_t x̂_0)/σ_t.
     pub fn prediction_of_x0<F: Field>(&self, x_t: &F, x0: F, t: f64) -> Prediction<F> {
         let (alpha, sigma) = (self.alpha(t), self.sigma(t));
         let eps = F::lincomb(&[((1.0 / sigma).into(), x_t), ((-alpha / sigma).into(), &x0)]);
         Prediction { x0, eps }
     }
 
-    /// κ_t = σ_t/α_t, the noise for a picture of full strength; infinite where α_t = 0.
+    /// κ_t = σ_t/α_t, the noise relative to the image; infinite where α_t = 0.
     pub fn ratio(&self, t: f64) -> f64 {
         self.sigma(t) / self.alpha(t)
     }
@@ -127,6 +128,7 @@ impl Gaussian {
     /// The time with κ_t = `ratio`, between the ends, by bisection: κ rises with t.
     pub fn time_of_ratio(&self, ratio: f64) -> f64 {
         let (mut low, mut high) = (0.0, 1.0);
+        // 100 halvings reach the limit of f64 anywhere in [0, 1]; this runs once per step, so speed does not matter.
         for _ in 0..100 {
             let mid = 0.5 * (low + high);
             if self.ratio(mid) < ratio {
@@ -140,11 +142,12 @@ impl Gaussian {
 }
 
 impl GaussianFn for Gaussian {
-    /// Exactly 1 at t = 0, whatever rounding or a smallest noise level leaves there.
+    /// Exactly 1 at t = 0, so that the last step of a sampler returns x̂_0 unchanged: rounding, or the smallest noise
+    /// level of VE, would leave something else there.
     fn alpha(&self, t: f64) -> f64 {
         if t == 0.0 { 1.0 } else { self.coefficients().alpha(t) }
     }
-    /// Exactly 0 at t = 0.
+    /// Exactly 0 at t = 0, for the same reason.
     fn sigma(&self, t: f64) -> f64 {
         if t == 0.0 { 0.0 } else { self.coefficients().sigma(t) }
     }

@@ -1,4 +1,4 @@
-//! The forward processes: one file and one line of the registry each.
+//! The forward processes: one file and one registry line for each.
 //!
 //! A [`Process`] owns everything that training and sampling need to know about it: how training times are drawn, how x_0
 //! becomes x_t, what the network reads and what its outputs mean, and which sampler and times its paper uses. Callers ask
@@ -29,8 +29,8 @@ pub trait ProcessFn {
     /// The scale of the network's input and the time as the network reads it.
     fn input(&self, t: f64) -> Input;
 
-    /// As [`ProcessFn::input`] for networks that embed times by random frequencies: those cannot tell thousandths apart and
-    /// read ln t whatever the process is.
+    /// As [`ProcessFn::input`] for networks with a random Fourier embedding of the time. That embedding is made for
+    /// ln t and cannot resolve times counted in thousandths, so these networks read ln t whatever the process is.
     fn log_time_input(&self, t: f64) -> Input {
         Input { noise: t.max(SMALLEST_LOG_TIME).ln(), ..self.input(t) }
     }
@@ -38,10 +38,10 @@ pub trait ProcessFn {
     /// A training time from one uniform and one normal number.
     fn training_time(&self, uniform: f64, normal: f64) -> f64;
 
-    /// The name of the sampler that `auto` stands for: the one that its paper uses.
+    /// The name of the sampler that `auto` selects: the one of the paper that introduced the process.
     fn sampler(&self) -> &'static str;
 
-    /// The times that `auto` stands for: those that its paper uses.
+    /// The time grid that `auto` selects: the one of the same paper.
     fn grid(&self) -> GridKind {
         GridKind::UniformT
     }
@@ -51,7 +51,7 @@ pub trait ProcessFn {
         None
     }
 
-    /// Standard normals of the shape of x_0 that the forward process needs beside eps.
+    /// How many standard normals of the shape of x_0 the forward process needs in addition to eps.
     fn extra(&self) -> Extra {
         Extra::default()
     }
@@ -62,10 +62,10 @@ pub trait ProcessFn {
     }
 }
 
-/// The smallest time whose logarithm is given to a network.
+/// Times are limited to this value before the logarithm is taken, so that the network never reads −∞.
 const SMALLEST_LOG_TIME: f64 = 1e-6;
 
-/// c_in and c_noise.
+/// The network's input scaling c_in and its time input c_noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Input {
     /// Multiplies x_t before the network.
@@ -74,7 +74,7 @@ pub struct Input {
     pub noise: f64,
 }
 
-/// Standard normals that a forward process needs beside eps.
+/// How many standard normals a forward process needs in addition to eps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
     /// One for each drawn part of phi.
@@ -86,22 +86,22 @@ pub struct Extra {
 /// What the network's outputs mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outputs {
-    /// phi_hat and eps_hat, each inside its scalings; one decoder gives both.
+    /// phi_hat and eps_hat, each with its own c_skip and c_out; a single decoder may output both.
     Heads,
-    /// The target of the process; the mean of both outputs where there are two decoders.
+    /// The target of the process. A network with two decoders averages their outputs.
     Target,
-    /// The target, and x_0 by a second output (Sec. IV-A).
+    /// The target, and x_0 as a second output (Sec. IV-A).
     TargetAndX0,
-    /// The target mixed with what would be right for normal data: eps = (1−m) σ_t x_t + m F with m learnt for each channel.
+    /// The target mixed with the score of normal data: eps = (1−m) σ_t x_t + m F, with m learnt for each channel.
     MixedTarget,
 }
 
-/// x_0 carried to its times by a process.
+/// The result of the forward process for a batch.
 #[derive(Clone, Debug)]
 pub struct Forward<F> {
-    /// The parts of phi; none but for attenuation.
+    /// The parts of phi; empty for every process but attenuation.
     pub phi: Vec<F>,
-    /// What the network reads: x_t, and the velocity of CLD behind it.
+    /// What the network reads: x_t, followed by the velocity for CLD.
     pub state: Vec<F>,
 }
 
@@ -111,7 +111,8 @@ registry! {
     pub enum Process("process", tag = "kind", dispatch = each_process) {
         /// Analytical image attenuation: the paper's process.
         Adm(Adm) = "adm" => Outputs::Heads,
-        /// DDPM: 1000 discrete times, eps is predicted. With `[latent]` and the schedule `scaled-linear` it is LDM.
+        /// DDPM: 1000 discrete times, the network predicts eps. With `[latent]` and the schedule `scaled-linear` it
+        /// is LDM.
         Ddpm(Ddpm) = "ddpm" => Outputs::Target,
         /// DDPM with a second output for x_0.
         DdpmX0(Ddpm) = "ddpm-x0" => Outputs::TargetAndX0,
@@ -119,9 +120,9 @@ registry! {
         Vp(Vp) = "vp" => Outputs::Target,
         /// Score-SDE, variance exploding.
         Ve(Ve) = "ve" => Outputs::Target,
-        /// EDM: σ is the time, preconditioned.
+        /// EDM: the time is σ, and the network is preconditioned.
         Edm(Edm) = "edm" => Outputs::Target,
-        /// Rectified flow: a straight line, velocity prediction.
+        /// Rectified flow: a straight line from data to noise, velocity prediction.
         Flow(Flow) = "flow" => Outputs::Target,
         /// LSGM: variance preserving on latents, with a mixed score.
         Lsgm(Vp) = "lsgm" => Outputs::MixedTarget,
@@ -152,17 +153,18 @@ impl Process {
         each_process!(self, entry outputs => outputs)
     }
 
-    /// The view that samplers of (α_t, σ_t) use; none for CLD and for attenuations other than the constant one.
+    /// The (α_t, σ_t) view that the samplers use; `None` for CLD and for attenuations other than the constant one.
     pub fn gaussian(&self) -> Option<Gaussian> {
         Gaussian::new(*self)
     }
 
-    /// The attenuation with its formulas, for what only attenuation has: two heads to blend and weigh.
+    /// The attenuation process, for code that needs what only attenuation has: two heads to blend and to weight.
     pub fn adm(&self) -> Option<&Adm> {
         if let Self::Adm(adm) = self { Some(adm) } else { None }
     }
 
-    /// How many times the channels of an image the network reads: CLD's velocity has as many.
+    /// The network's input channels as a multiple of the image's: 2 for CLD, whose velocity has as many channels as
+    /// x_t.
     pub fn inputs(&self) -> usize {
         if self.extra().velocity { 2 } else { 1 }
     }
@@ -177,13 +179,15 @@ impl Process {
         !self.extra().velocity
     }
 
-    /// Whether it is defined on the latents of an autoencoder only: LSGM mixes with a normal score, which fits latents.
+    /// Whether the process is only defined on the latents of an autoencoder: LSGM mixes with the score of normal
+    /// data, which fits latents and not pixels.
     pub fn needs_latents(&self) -> bool {
         matches!(self, Self::Lsgm(_))
     }
 
-    /// Whether the network's outputs can be blended so: the heads of attenuation in any way, DDPM's x_0 and eps as one of them
-    /// or, by `heads`, as their mean; others have nothing to blend.
+    /// Whether the network's outputs can be blended in this way. The heads of attenuation allow every blend. DDPM
+    /// with a second output allows either of x_0 and eps, or their mean (`heads`). The others have one output and
+    /// nothing to blend.
     pub fn blends(&self, blend: &Blend) -> bool {
         match self.outputs() {
             Outputs::Heads => true,
@@ -194,7 +198,8 @@ impl Process {
 
     /// The state at time t and the parts of phi, from x_0, the noise and the extra normals in the order of [`Extra`].
     ///
-    /// `eps` is what the network is to predict: for CLD the normal of the velocity, beside which x has one of its own.
+    /// `eps` is the noise that the network predicts. For CLD this is the normal of the velocity; x has a normal of
+    /// its own, which is the extra one.
     pub fn forward<F: Field>(&self, x0: &F, eps: &F, extra: &[F], t: &Coef) -> Forward<F> {
         match (self, self.gaussian(), extra) {
             (Self::Adm(adm), ..) => {
@@ -202,10 +207,11 @@ impl Process {
                 let x_t = adm.x_t(x0, &phi, eps, t);
                 Forward { phi, state: vec![x_t] }
             }
-            (Self::Cld(cld), _, [of_x, ..]) => {
+            (Self::Cld(cld), _, [normal_x, ..]) => {
+                // (x_t, v_t) is one linear map of (x_0, eps_x, eps_v): the Cholesky factor of the 2x2 covariance.
                 let row = |k: usize| {
                     let c = |j: usize| t.map(|t| cld.forward(t)[k][j]);
-                    F::lincomb(&[(c(0), x0), (c(1), of_x), (c(2), eps)])
+                    F::lincomb(&[(c(0), x0), (c(1), normal_x), (c(2), eps)])
                 };
                 Forward { phi: vec![], state: vec![row(0), row(1)] }
             }
@@ -214,8 +220,8 @@ impl Process {
         }
     }
 
-    /// What the first output of the network is trained to be, where [`Outputs`] has a target: a·x_0 + b·eps, or the normal
-    /// of CLD's velocity.
+    /// The target of the network's first output, where [`Outputs`] has a target: a·x_0 + b·eps, or the normal of
+    /// CLD's velocity.
     pub fn raw_target<F: Field>(&self, x0: &F, eps: &F, t: &Coef) -> F {
         self.gaussian().map_or_else(|| eps.clone(), |gaussian| gaussian.raw_target(x0, eps, t))
     }
@@ -248,7 +254,8 @@ impl ProcessFn for Process {
     }
 }
 
-/// Options that must be positive and finite; one whose name ends in `_min` must be below the one that follows it.
+/// Reports options that are not positive and finite, and every option named `…_min` that is not below the one after
+/// it.
 fn check_options(options: &[(&str, f64)]) -> Vec<Problem> {
     let bad = options.iter().filter(|(_, value)| !(*value > 0.0 && value.is_finite()));
     let mut problems: Vec<Problem> =

@@ -1,4 +1,4 @@
-//! Score-SDE, variance exploding: σ rises geometrically, the picture stays (§9).
+//! Score-SDE, variance exploding: σ rises geometrically and the image is not scaled (§9).
 use super::{GaussianFn, Input, ProcessFn, Target, check_options};
 use crate::Problem;
 use serde::{Deserialize, Serialize};
@@ -20,13 +20,14 @@ impl Default for Ve {
 }
 
 impl ProcessFn for Ve {
-    /// Without the scale of the input a network would have to undo a factor of 50 by itself, as the published one does by
-    /// normalising; c_in keeps the comparison about processes.
+    /// The published network reads x_t unscaled and normalises inside. Ours would have to undo a factor of 50 by
+    /// itself, so it gets EDM's c_in: the comparison is then about the processes and not about the input.
     fn input(&self, t: f64) -> Input {
         let sigma = self.sigma(t);
         Input { scale: 1.0 / (1.0 + sigma * sigma).sqrt(), noise: (0.5 * sigma).ln() }
     }
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
+        // The published code starts at 1e-5 as well; the last interval down to 0 is one denoising step.
         1e-5 + (1.0 - 1e-5) * uniform
     }
     fn sampler(&self) -> &'static str {

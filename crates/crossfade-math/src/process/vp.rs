@@ -31,10 +31,12 @@ impl Vp {
 }
 
 impl ProcessFn for Vp {
+    /// The published networks read the time in thousandths.
     fn input(&self, t: f64) -> Input {
         Input { scale: 1.0, noise: 999.0 * t }
     }
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
+        // Near t = 0 the score diverges; the published code starts at 1e-5 too.
         1e-5 + (1.0 - 1e-5) * uniform
     }
     fn sampler(&self) -> &'static str {
@@ -53,6 +55,7 @@ impl GaussianFn for Vp {
         (-0.5 * self.integral(t)).exp()
     }
     fn sigma(&self, t: f64) -> f64 {
+        // `exp_m1` keeps the digits of 1 − e^{−∫β} near t = 0.
         (-(-self.integral(t)).exp_m1()).sqrt()
     }
     fn rates(&self, t: f64) -> (f64, f64) {

@@ -1,6 +1,6 @@
-//! A trained task applied to pictures of any size: windows, padding, blending, and rows that are written as they are done.
+//! Applies a trained task to pictures of any size: in windows that are padded, blended, and written row by row.
 //!
-//! What a network does is behind [`Model`], so that this can be tested with operators whose result is known.
+//! The network is behind the trait [`Model`], so that tests can use operators whose result is known.
 mod finish;
 mod noise;
 
@@ -16,58 +16,59 @@ use crate::tile::{Plan, Window, run};
 use finish::Finish;
 use std::path::Path;
 
-/// A part of a picture for the network.
+/// The input of the network for one window.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// What the network is told.
+    /// The condition.
     pub condition: Planes,
     /// Height and width of the output.
     pub size: [usize; 2],
-    /// Where the output's first row lies in the whole output; noise belongs to places, not to windows.
+    /// The row of the whole output at which this window's output starts. Noise is a function of the position in the whole
+    /// output, so that overlapping windows get the same noise.
     pub y: usize,
-    /// Where its first column lies.
+    /// The column at which it starts.
     pub x: usize,
 }
 
-/// What makes outputs from conditions.
+/// A network that makes outputs from conditions, such as [`crate::generate::TaskModel`].
 pub trait Model {
     /// Channels of an output, 1 or 3.
     fn channels(&self) -> usize;
-    /// Sides of an output must be multiples of this.
+    /// The sides of an output must be multiples of this.
     fn unit(&self) -> usize;
-    /// Outputs in [−1, 1], as many times larger than the picture's part as the task says; all parts are of one size.
-    /// `picture` numbers the picture for its noise.
+    /// The outputs for parts of equal size, with values in [−1, 1]; they are larger than the input by the task's scale.
+    /// `picture` is the index of the picture, which determines its noise.
     fn make(&self, picture: u64, parts: &[Part]) -> Result<Vec<Planes>>;
 }
 
-/// How overlapping windows become one picture.
+/// How the outputs of overlapping windows are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blending {
-    /// Evenly spread, smoothly blended; at least this overlap.
+    /// Windows are spread evenly, and their overlaps are blended smoothly.
     Smooth {
-        /// Pixels that neighbours share at least.
+        /// The least overlap of neighbouring windows, in pixels.
         overlap: usize,
     },
-    /// The reference's: a window every so many pixels, plain mean.
+    /// As in the reference: a window every `stride` pixels, and the plain mean where they overlap.
     Reference {
         /// Pixels from one window to the next.
         stride: usize,
     },
 }
 
-/// How a picture is worked on.
+/// Options of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Side of a window in pixels of the input; none for the size of training (or, for tasks that see the whole picture, no
-    /// windows at all).
+    /// Side of a window in pixels of the input; none for the training size, or, for tasks that resize the whole picture to
+    /// the training size, for no windows at all.
     pub window: Option<usize>,
-    /// How windows are joined; none for a smooth quarter.
+    /// How windows are blended; none for smooth blending with an overlap of a quarter of a window.
     pub blending: Option<Blending>,
-    /// Windows at a time.
+    /// Windows per network evaluation.
     pub batch: usize,
-    /// Also work on the mirrored picture and take the mean.
+    /// Whether to also process the mirrored picture and average both outputs.
     pub flip_test: bool,
-    /// Make a map black and white: white from this value in [0, 1] on.
+    /// Makes a map black and white: values of at least this threshold, in [0, 1], become white.
     pub threshold: Option<f64>,
 }
 
@@ -77,32 +78,32 @@ impl Default for Options {
     }
 }
 
-/// What was made.
+/// The result of an application.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Applied {
-    /// Pixels a row of the result.
+    /// Width of the output.
     pub width: usize,
-    /// Rows of the result.
+    /// Height of the output.
     pub height: usize,
-    /// Windows that the network saw.
+    /// The number of windows.
     pub windows: usize,
 }
 
-/// A task with its model.
+/// A task, its network and the options to apply it with.
 pub struct Application<'a> {
     /// The task.
     pub task: &'a TaskConfig,
-    /// What makes outputs.
+    /// The network.
     pub model: &'a dyn Model,
-    /// How.
+    /// The options.
     pub options: &'a Options,
-    /// Texts for the PNG.
+    /// Keys and values for text chunks of the PNG.
     pub texts: &'a [(&'a str, &'a str)],
 }
 
 impl Application<'_> {
-    /// Works on `input` and writes a PNG to `out`; `mask` is for inpainting, `picture` numbers the noise, `progress` hears
-    /// (windows done, all).
+    /// Processes `input` and writes a PNG to `out`. `mask` is for inpainting, `picture` is the index that determines the
+    /// noise, and `progress` is called with (windows done, all windows).
     pub fn run(
         &self,
         input: &Image16,
@@ -126,7 +127,7 @@ impl Application<'_> {
         }
     }
 
-    /// In windows of the picture at its own size.
+    /// Processes the picture at its own size, window by window.
     fn windows(
         &self,
         input: &Image16,
@@ -154,13 +155,13 @@ impl Application<'_> {
         Ok(Applied { width, height, windows: all })
     }
 
-    /// Windows over the picture, continued by reflection to sides that the network can take.
+    /// Places the windows. A picture smaller than a window is padded by reflection to sides that the network accepts.
     fn plan(&self, input: &Image16) -> Result<Plan> {
         let (task, scale) = (self.task.task(), self.task.task().scale());
         // In pixels of the input: outputs are `scale` times as large.
         let unit = self.model.unit().div_ceil(scale).max(1);
-        let trained = task.size().map_or(256, |size| size[0].min(size[1])) / scale;
-        let window = self.options.window.unwrap_or(trained).max(1).next_multiple_of(unit);
+        let training_side = task.size().map_or(256, |size| size[0].min(size[1])) / scale;
+        let window = self.options.window.unwrap_or(training_side).max(1).next_multiple_of(unit);
         let padded = |side: usize| if side < window { side.next_multiple_of(unit) } else { side };
         let size = [padded(input.height), padded(input.width)];
         Ok(match self.options.blending {
@@ -181,7 +182,7 @@ impl Application<'_> {
     }
 
     fn outputs(&self, input: &Image16, mask: Option<&Mask>, picture: u64, windows: &[Window]) -> Result<Vec<Vec<f32>>> {
-        // A window without a hole is its own result.
+        // A window without a hole needs no network evaluation: its output is its input.
         let known = |w: &Window| mask.is_some_and(|mask| mask.cut(w.y, w.x, w.height, w.width).hole() == 0.0);
         let unknown = windows.iter().filter(|w| !known(w));
         let parts: Vec<Part> = unknown.map(|w| self.part(input, mask, w)).collect::<Result<_>>()?;
@@ -193,16 +194,16 @@ impl Application<'_> {
         Ok(windows.iter().map(result).collect())
     }
 
-    /// The model's outputs, with the mirrored ones' mean if asked.
+    /// The outputs of the model; with `flip_test` averaged with those of the mirrored input.
     fn make(&self, picture: u64, parts: Vec<Part>) -> Result<Vec<Vec<f32>>> {
-        let made = |parts: &[Part]| -> Result<Vec<Planes>> {
+        let run_model = |parts: &[Part]| -> Result<Vec<Planes>> {
             let outputs = self.model.make(picture, parts)?.into_iter().zip(parts);
             Ok(outputs.map(|(output, part)| self.task.task().output(output, &part.condition)).collect())
         };
-        let mut outputs = made(&parts)?;
+        let mut outputs = run_model(&parts)?;
         if self.options.flip_test {
             let flip = |part: Part| Part { condition: part.condition.flipped(true), ..part };
-            let mirrored = made(&parts.into_iter().map(flip).collect::<Vec<_>>())?;
+            let mirrored = run_model(&parts.into_iter().map(flip).collect::<Vec<_>>())?;
             for (output, back) in outputs.iter_mut().zip(mirrored) {
                 let back = back.flipped(true);
                 output.values.iter_mut().zip(back.values).for_each(|(a, b)| *a = (*a + b) / 2.0);
@@ -222,7 +223,7 @@ impl Application<'_> {
         Ok(Part { condition, size: [w.height * scale, w.width * scale], y: w.y * scale, x: w.x * scale })
     }
 
-    /// The whole picture, resized to the size of training; the map is resized back.
+    /// Processes the whole picture at the training size, and resizes the resulting map back to the size of the picture.
     fn whole(
         &self,
         input: &Image16,

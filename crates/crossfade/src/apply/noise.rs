@@ -1,11 +1,12 @@
-//! Noise that belongs to places of a picture, so that overlapping windows begin with the same.
+//! Noise as a function of the position in a picture, so that overlapping windows start from the same noise.
 use crate::rng::{Purpose, Stream};
 
-/// Side of the squares that each have a stream of their own.
+/// Side of the squares that have a random stream each. Larger squares waste more numbers at the edges of a window,
+/// smaller ones start more streams.
 const SQUARE: usize = 32;
 
-/// Standard normals at the places (`y`..`y`+height, `x`..`x`+width) of a picture's unbounded field of noise; `step` numbers
-/// the field.
+/// Standard normals at the positions (`y`..`y`+height, `x`..`x`+width) of an unbounded noise image, one for each (seed,
+/// picture, step, purpose).
 ///
 /// # Shapes
 /// `[channels, height, width]` as `shape`.
@@ -15,7 +16,7 @@ pub fn field(seed: u64, picture: u64, step: u64, purpose: Purpose, shape: [usize
     let mut square = vec![0.0; channels * SQUARE * SQUARE];
     for row in y / SQUARE..(y + height).div_ceil(SQUARE) {
         for column in x / SQUARE..(x + width).div_ceil(SQUARE) {
-            // 20 bits each for the row and the column of a square: pictures of 33 million pixels a side.
+            // 20 bits each for the row and the column of a square suffice for pictures of 33 million pixels a side.
             let place = step << 40 | (row as u64) << 20 | column as u64;
             Stream::new(seed, picture, place, purpose).fill_normal(&mut square);
             for j in (row * SQUARE).max(y)..((row + 1) * SQUARE).min(y + height) {

@@ -1,4 +1,4 @@
-//! Which kernels a network calls, with which sizes and how often.
+//! The kernels that a network calls, with their shapes and how often each is called.
 use crate::nn::config::{BlockPlan, Resample};
 use crate::nn::{BackboneConfig, Decoders, NetworkPorts, UNetConfig};
 use crossfade_kernels::attention::AttentionShape;
@@ -6,7 +6,7 @@ use crossfade_kernels::conv::{Algorithm, ConvShape};
 use crossfade_kernels::linear::LinearShape;
 use crossfade_kernels::norm::NormShape;
 
-/// One kernel at one size.
+/// One kernel with one shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Case {
     /// A convolution.
@@ -17,43 +17,43 @@ pub enum Case {
     Linear(LinearShape),
     /// Group normalisation.
     Norm {
-        /// Its sizes.
+        /// The shape.
         shape: NormShape,
-        /// Whether scale and shift of the embedding follow.
+        /// Whether scale and shift from the time embedding follow.
         modulated: bool,
         /// Whether SiLU follows.
         silu: bool,
     },
-    /// Means of 2x2 squares, of pictures of `side` pixels a side.
-    Halve {
-        /// Samples times channels.
+    /// 2x downsampling by averaging.
+    Downsample {
+        /// Batch size times channels.
         planes: usize,
-        /// Side of the larger picture.
+        /// Side of the larger of the two feature maps.
         side: usize,
     },
-    /// Pixels as 2x2 squares.
-    Double {
-        /// Samples times channels.
+    /// 2x nearest-neighbour upsampling.
+    Upsample {
+        /// Batch size times channels.
         planes: usize,
-        /// Side of the larger picture.
+        /// Side of the larger of the two feature maps.
         side: usize,
     },
-    /// Two tensors side by side.
-    Join {
-        /// Samples.
+    /// Concatenation of two tensors along their channels.
+    Concat {
+        /// Batch size.
         n: usize,
-        /// Numbers a sample of both.
+        /// Elements per sample of both tensors.
         sizes: [usize; 2],
     },
     /// A sum of two tensors.
     Add(usize),
     /// SiLU alone.
     Silu(usize),
-    /// Random zeros, made on the way.
+    /// Dropout, whose mask is generated within the kernel.
     Dropout {
-        /// Samples.
+        /// Batch size.
         n: usize,
-        /// Numbers a sample.
+        /// Elements per sample.
         size: usize,
     },
     /// The optimiser's step.
@@ -64,30 +64,30 @@ pub enum Case {
     SumSq(usize),
 }
 
-/// Kernels whose times are read together.
+/// Groups of kernels, whose times are added up in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Convolutions of 3x3 pixels at stride 1.
+    /// 3x3 convolutions with stride 1.
     Conv3x3,
-    /// Convolutions of one pixel.
+    /// 1x1 convolutions.
     Conv1x1,
-    /// All others.
+    /// All other convolutions.
     ConvOther,
     /// Self-attention.
     Attention,
     /// Dense layers.
     Linear,
-    /// Normalisation with what is fused to it.
+    /// Normalisation with the operations that are fused with it.
     Norm,
-    /// Resizing, joining, sums and maps.
+    /// Resampling, concatenation, sums and elementwise functions.
     Elementwise,
-    /// The optimiser, the averaged weights and the norm of the gradient.
+    /// The optimiser, the moving average of the weights and the gradient norm.
     Update,
 }
 
 impl Kind {
-    /// Its name.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Conv3x3 => "conv 3x3",
@@ -117,7 +117,8 @@ impl Case {
         }
     }
 
-    /// Whether there is a kernel for it: dense layers of odd sizes are left to the engine.
+    /// Whether there is a kernel for it. Dense layers whose sizes are not multiples of the register block are computed
+    /// by the engine.
     pub fn has_kernel(&self) -> bool {
         !matches!(self, Self::Linear(shape) if !shape.fits())
     }
@@ -127,7 +128,7 @@ impl Case {
         matches!(self, Self::Conv(shape) if Algorithm::choose(shape) == Algorithm::Winograd)
     }
 
-    /// Kernel and sizes for people: samples, channels, `@` the side of the picture.
+    /// The name in reports: kernel, batch size, channels, and the side of the feature map after `@`.
     pub fn name(&self) -> String {
         match *self {
             Self::Conv(s) => {
@@ -142,9 +143,9 @@ impl Case {
                 let silu = if silu { "+SiLU" } else { "" };
                 format!("norm{modulated}{silu} {}x{} @{}", shape.n, shape.c, shape.hw.isqrt())
             }
-            Self::Halve { planes, side } => format!("halve {planes} planes @{side}"),
-            Self::Double { planes, side } => format!("double {planes} planes to @{side}"),
-            Self::Join { n, sizes: [a, b] } => format!("join {n}x({}+{})", short(a), short(b)),
+            Self::Downsample { planes, side } => format!("halve {planes} planes @{side}"),
+            Self::Upsample { planes, side } => format!("double {planes} planes to @{side}"),
+            Self::Concat { n, sizes: [a, b] } => format!("join {n}x({}+{})", short(a), short(b)),
             Self::Add(len) => format!("add {}", short(len)),
             Self::Silu(len) => format!("SiLU {}", short(len)),
             Self::Dropout { n, size } => format!("dropout {n}x{}", short(size)),
@@ -155,7 +156,7 @@ impl Case {
     }
 }
 
-/// 65536 as `64Ki`, 17312345 as `16.5Mi`.
+/// Formats a length with binary prefixes: 65536 as `64Ki`, 17312345 as `16.5Mi`.
 fn short(len: usize) -> String {
     match len {
         0..1024 => len.to_string(),
@@ -164,12 +165,12 @@ fn short(len: usize) -> String {
     }
 }
 
-/// Cases with how often each is called, no case twice.
+/// Distinct cases, each with the number of its calls.
 #[derive(Clone, Debug, Default)]
 pub struct Counted(pub Vec<(Case, usize)>);
 
 impl Counted {
-    /// One more call of `case`.
+    /// Counts one more call of `case`.
     pub fn add(&mut self, case: Case) {
         match self.0.iter_mut().find(|(known, _)| *known == case) {
             Some((_, uses)) => *uses += 1,
@@ -186,18 +187,20 @@ impl Counted {
         self.add(Case::Norm { shape, modulated, silu });
     }
 
-    /// As `nn::block` computes; `side` is that of its input.
+    /// Counts the kernels of one residual block, in the order of `nn::block`. `side` is that of its input; returns the
+    /// side of its output.
     fn block(&mut self, plan: &BlockPlan, n: usize, side: usize, emb: usize) -> usize {
         let (cin, cout) = (plan.cin, plan.cout);
         self.norm(n, cin, side, false, true);
         let side = match plan.resample {
             Resample::Keep => side,
             Resample::Down => {
-                (0..2).for_each(|_| self.add(Case::Halve { planes: n * cin, side }));
+                // Twice: in the residual branch and in the shortcut.
+                (0..2).for_each(|_| self.add(Case::Downsample { planes: n * cin, side }));
                 side / 2
             }
             Resample::Up => {
-                (0..2).for_each(|_| self.add(Case::Double { planes: n * cin, side: 2 * side }));
+                (0..2).for_each(|_| self.add(Case::Upsample { planes: n * cin, side: 2 * side }));
                 2 * side
             }
         };
@@ -231,7 +234,7 @@ impl Counted {
         for block in &plan {
             if block.cin > c {
                 let pixels = side * side;
-                self.add(Case::Join { n, sizes: [c * pixels, (block.cin - c) * pixels] });
+                self.add(Case::Concat { n, sizes: [c * pixels, (block.cin - c) * pixels] });
             }
             side = self.block(block, n, side, 4 * config.width);
             c = block.cout;
@@ -247,8 +250,8 @@ impl Counted {
     }
 }
 
-/// The kernels of one training step on `n` images, in the order of their first use; an evaluation calls the same ones
-/// forward, but for dropout and the update of the weights.
+/// The kernels of one training step on `n` images, in the order of their first use. An evaluation calls the forward pass of
+/// the same kernels, without dropout and without the update of the weights.
 pub fn network_cases(config: &UNetConfig, n: usize) -> Counted {
     let mut cases = Counted::default();
     let (m, emb, mut side) = (config.width, 4 * config.width, config.resolution);
@@ -267,7 +270,7 @@ pub fn network_cases(config: &UNetConfig, n: usize) -> Counted {
     cases
 }
 
-/// Convolutions that no network here uses but the kernels offer: stride 2, 4x4 and 7x7.
+/// Convolutions that the U-Net does not use but the kernels support: stride 2, 4x4 and 7x7.
 pub fn other_cases(n: usize) -> Counted {
     let shapes = [[128, 128, 32, 3, 2, 1], [128, 128, 32, 4, 2, 1], [3, 64, 64, 7, 1, 3]];
     let conv = |[ci, co, side, kernel, stride, padding]: [usize; 6]| {

@@ -1,4 +1,4 @@
-//! Every kernel by shape: time, rate, and share of what the processor can do at best.
+//! Benchmarks of single kernels: time, rate, and share of the processor's measured peak.
 use super::run::{Work, run};
 use super::{Case, Counted, Kind, Limits, limits, median_and_best, network_cases, other_cases};
 use crate::error::{Error, Result};
@@ -11,35 +11,37 @@ use std::collections::BTreeMap;
 pub struct Options {
     /// Networks whose kernels are measured, by name.
     pub networks: Vec<(String, UNetConfig)>,
-    /// Images a batch.
+    /// Images per batch.
     pub batch: usize,
-    /// Least number of measurements of a pass.
+    /// The least number of measurements of each pass.
     pub repeat: usize,
     /// Only kernels whose name contains one of these; all if there are none.
     pub filters: Vec<String>,
 }
 
-/// One pass of a kernel: forward, by input and so on.
+/// The measurement of one pass of a kernel: forward, or the gradient by input or by weights.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pass {
-    /// Its name.
+    /// The name of the pass.
     pub pass: &'static str,
     /// Median time in milliseconds.
     pub median_ms: f64,
     /// Best time in milliseconds.
     pub best_ms: f64,
-    /// Rate at the median time: 10^9 operations a second, of the direct method for convolutions.
+    /// Rate at the median time, in 10^9 operations per second. For convolutions these are the operations of the direct
+    /// method, whatever algorithm is used, so that algorithms can be compared.
     pub gflops: Option<f64>,
-    /// Rate at the median time: 10^9 bytes a second, every number counted once.
+    /// Rate at the median time, in 10^9 bytes per second, if every element is read or written once.
     pub gbs: Option<f64>,
-    /// The rate over that of the measured limit; above 1 for fast methods and for data in caches.
+    /// The rate divided by the measured limit. It is above 1 for Winograd convolutions, which need fewer operations,
+    /// and for data that stays in the caches.
     pub share: f64,
 }
 
 /// A kernel at one shape.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Kernel and sizes.
+    /// Kernel and shape.
     pub name: String,
     /// Its group.
     pub kind: Kind,
@@ -47,7 +49,7 @@ pub struct Row {
     pub winograd: bool,
     /// Calls in one training step, by network.
     pub uses: BTreeMap<String, usize>,
-    /// What was measured.
+    /// The measurements.
     pub passes: Vec<Pass>,
 }
 
@@ -64,20 +66,20 @@ pub struct Share {
     pub train_ms: f64,
 }
 
-/// All that was measured.
+/// The results of the benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelReport {
-    /// What the processor can do.
+    /// The measured limits of the processor.
     pub limits: Limits,
-    /// Images a batch.
+    /// Images per batch.
     pub batch: usize,
-    /// Kernels, in order of first use.
+    /// The kernels, in the order of their groups.
     pub rows: Vec<Row>,
-    /// Where the time of whole networks goes; empty if a filter left some of their kernels out.
+    /// The time of each network by group of kernels; empty if a filter excluded some of its kernels.
     pub profile: Vec<Share>,
 }
 
-/// Measures; `progress` hears (done, all).
+/// Runs the benchmark; `progress` is called with (kernels done, all kernels).
 pub fn kernels(options: &Options, progress: &mut dyn FnMut(usize, usize)) -> Result<KernelReport> {
     let mut all: Vec<(Case, BTreeMap<String, usize>)> = vec![];
     let mut collect = |network: Option<&str>, cases: Counted| {
@@ -94,8 +96,8 @@ pub fn kernels(options: &Options, progress: &mut dyn FnMut(usize, usize)) -> Res
     }
     collect(None, other_cases(options.batch));
     let filters: Vec<String> = options.filters.iter().map(|filter| filter.to_lowercase()).collect();
-    let whole = filters.is_empty();
-    let wanted = |case: &Case| whole || filters.iter().any(|filter| case.name().to_lowercase().contains(filter));
+    let unfiltered = filters.is_empty();
+    let wanted = |case: &Case| unfiltered || filters.iter().any(|filter| case.name().to_lowercase().contains(filter));
     all.retain(|(case, _)| case.has_kernel() && wanted(case));
     if all.is_empty() {
         let advice = "try for example 'conv 3x3', 'norm', 'attention', 'dense', 'AdamW' or '@32'";
@@ -108,7 +110,7 @@ pub fn kernels(options: &Options, progress: &mut dyn FnMut(usize, usize)) -> Res
         rows.push(measure(&case, uses, options.repeat.max(1), &limits));
         progress(rows.len(), count);
     }
-    let profile = if whole { profile(&rows, options) } else { vec![] };
+    let profile = if unfiltered { profile(&rows, options) } else { vec![] };
     Ok(KernelReport { limits, batch: options.batch, rows, profile })
 }
 

@@ -1,4 +1,4 @@
-//! What the processor can do at best, measured.
+//! The measured peak arithmetic rate and memory bandwidth of the processor.
 use crossfade_kernels::{Isa, fma_peak};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -11,13 +11,13 @@ pub struct Limits {
     pub instructions: &'static str,
     /// Threads that compute.
     pub threads: usize,
-    /// Multiplications and additions a second of independent fused operations, in 10^9.
+    /// Peak rate of independent fused multiply-adds, counted as two operations each, in 10^9 operations per second.
     pub peak_gflops: f64,
-    /// Memory that a = b + s·c moves a second, in 10^9 bytes; arrays much larger than the caches.
+    /// Memory bandwidth of a = b + s·c (the STREAM triad) on arrays much larger than the caches, in 10^9 bytes per second.
     pub triad_gbs: f64,
 }
 
-/// Measures the limits with the threads of the current pool; takes a second.
+/// Measures the limits with the threads of the current pool, which takes about a second.
 pub fn limits() -> Limits {
     let isa = Isa::detect();
     Limits {
@@ -28,14 +28,15 @@ pub fn limits() -> Limits {
     }
 }
 
-/// Bytes a second, two reads and a write an element; the reading of a line that is to be written is not counted.
+/// Bytes per second of the STREAM triad: two reads and one write per element. The hardware also reads a cache line
+/// before it writes to it, which is not counted, as in STREAM.
 fn triad() -> f64 {
     const LEN: usize = 1 << 25;
-    const SHARE: usize = 1 << 16;
+    const CHUNK: usize = 1 << 16;
     let (mut a, b, c) = (vec![0.0f32; LEN], vec![1.0f32; LEN], vec![2.0f32; LEN]);
     let mut trial = || {
         let began = Instant::now();
-        a.par_chunks_mut(SHARE).zip(b.par_chunks(SHARE)).zip(c.par_chunks(SHARE)).for_each(|((a, b), c)| {
+        a.par_chunks_mut(CHUNK).zip(b.par_chunks(CHUNK)).zip(c.par_chunks(CHUNK)).for_each(|((a, b), c)| {
             a.iter_mut().zip(b).zip(c).for_each(|((a, b), c)| *a = b + 3.0 * c);
         });
         (12 * LEN) as f64 / began.elapsed().as_secs_f64()

@@ -1,4 +1,5 @@
-//! Measuring speed: whole networks in the terms of their PyTorch peer, and single kernels against the processor's limits.
+//! Benchmarks: whole networks, measured as `tools/compare_peers.py` measures PyTorch, and single kernels against the limits
+//! of the processor.
 mod cases;
 mod kernels;
 mod limits;
@@ -10,7 +11,7 @@ pub use kernels::{KernelReport, Options, Pass, Row, Share, kernels};
 pub use limits::{Limits, limits};
 pub use unet::{Timing, What, unet};
 
-/// The median and the least of `times`, which must not be empty.
+/// The median and the minimum of `times`, which must not be empty.
 fn median_and_best(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     let middle = times.len() / 2;
@@ -18,7 +19,7 @@ fn median_and_best(mut times: Vec<f64>) -> (f64, f64) {
     (median, times[0])
 }
 
-/// The largest resident memory of this process in MiB, as the system counts it; 0 where it does not say.
+/// The peak resident memory of this process in MiB; 0 on systems without `/proc`.
 pub fn peak_rss_mb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,4 +1,4 @@
-//! Runs one kernel on made-up numbers, forward and backward.
+//! Times the forward and backward passes of one kernel on random data.
 use super::Case;
 use crossfade_kernels::attention::{self, AttentionShape};
 use crossfade_kernels::conv::{self, ConvShape};
@@ -8,25 +8,26 @@ use crossfade_kernels::{AdamW, adamw_step, concat, dropout, elementwise, ema_upd
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// What a pass has to do, for its rate.
+/// The work of a pass, from which its rate is computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
-    /// Multiplications and additions; of the direct method for convolutions, whatever the method.
+    /// Multiplications and additions; for convolutions those of the direct method, whatever algorithm is used.
     Flops(f64),
-    /// Bytes read and written if every number is touched once.
+    /// Bytes read and written if every element is touched once.
     Bytes(f64),
 }
 
 /// A pass: its name, its times in seconds and its work.
 pub(super) type Timed = (&'static str, Vec<f64>, Work);
 
-/// As many measurements as asked for, and more of short kernels until this has passed.
-const LEAST: Duration = Duration::from_millis(15);
+/// Short kernels are measured more often than requested, until this time has passed: single measurements of them are noisy.
+const MIN_DURATION: Duration = Duration::from_millis(15);
 
 fn time(repeat: usize, mut f: impl FnMut()) -> Vec<f64> {
+    // A warm-up run: it fills the caches and allocates scratch memory.
     f();
     let (start, mut times) = (Instant::now(), vec![]);
-    while times.len() < repeat || (start.elapsed() < LEAST && times.len() < 1000) {
+    while times.len() < repeat || (start.elapsed() < MIN_DURATION && times.len() < 1000) {
         let began = Instant::now();
         f();
         times.push(began.elapsed().as_secs_f64());
@@ -34,7 +35,7 @@ fn time(repeat: usize, mut f: impl FnMut()) -> Vec<f64> {
     times
 }
 
-/// Numbers between −1 and 1 without pattern.
+/// Pseudo-random numbers between −1 and 1, by xorshift: their quality does not matter here.
 fn noise(len: usize) -> Vec<f32> {
     let mut state = 0x9e37_79b9u32;
     let mut next = || {
@@ -50,7 +51,7 @@ fn bytes(numbers: usize) -> Work {
     Work::Bytes(4.0 * numbers as f64)
 }
 
-/// All passes of `case`.
+/// Times all passes of `case`.
 pub(super) fn run(case: &Case, repeat: usize) -> Vec<Timed> {
     match *case {
         Case::Conv(shape) => convolution(&shape, repeat),
@@ -58,7 +59,7 @@ pub(super) fn run(case: &Case, repeat: usize) -> Vec<Timed> {
         Case::Linear(shape) => dense(shape, repeat),
         Case::Norm { shape, modulated, silu } => normalisation(shape, modulated, silu, repeat),
         Case::AdamW(_) | Case::Ema(_) | Case::SumSq(_) => update(case, repeat),
-        _ => map(case, repeat),
+        _ => memory_bound(case, repeat),
     }
 }
 
@@ -78,7 +79,7 @@ fn convolution(s: &ConvShape, repeat: usize) -> Vec<Timed> {
 fn self_attention(s: AttentionShape, repeat: usize) -> Vec<Timed> {
     let (qkv, dout) = (noise(3 * s.out_len()), noise(s.out_len()));
     let (mut out, mut log_sums, mut dqkv) = (dout.clone(), vec![0.0; s.rows()], qkv.clone());
-    // Forward multiplies two pairs of matrices, backward five.
+    // Forward computes two matrix products (QKᵀ and PV). Backward computes five: it recomputes QKᵀ.
     let work = |products: f64| Work::Flops(products * 2.0 * (s.rows() * s.positions * s.d) as f64);
     let forward = time(repeat, || attention::forward(&qkv, s, &mut out, &mut log_sums));
     let backward = time(repeat, || attention::backward(&qkv, &out, &dout, &log_sums, s, &mut dqkv));
@@ -136,19 +137,20 @@ fn update(case: &Case, repeat: usize) -> Vec<Timed> {
     vec![("step", times, bytes(passes * len))]
 }
 
-/// Kernels without arithmetic to speak of.
-fn map(case: &Case, repeat: usize) -> Vec<Timed> {
+/// Kernels that are limited by memory bandwidth.
+fn memory_bound(case: &Case, repeat: usize) -> Vec<Timed> {
     match *case {
-        Case::Halve { planes, side } | Case::Double { planes, side } => {
+        Case::Downsample { planes, side } | Case::Upsample { planes, side } => {
             let len = planes * side * side;
             let (mut large, mut small) = (noise(len), noise(len / 4));
-            let halve = time(repeat, || resample::downsample_2x(&large, planes, [side; 2], 0.25, &mut small));
-            let double = time(repeat, || resample::upsample_2x(&small, planes, [side / 2; 2], 1.0, &mut large));
-            let (first, second) = if matches!(case, Case::Halve { .. }) { (halve, double) } else { (double, halve) };
+            let down = time(repeat, || resample::downsample_2x(&large, planes, [side; 2], 0.25, &mut small));
+            let up = time(repeat, || resample::upsample_2x(&small, planes, [side / 2; 2], 1.0, &mut large));
+            // Each of the two is the other's backward pass, up to a factor.
+            let (first, second) = if matches!(case, Case::Downsample { .. }) { (down, up) } else { (up, down) };
             let work = bytes(len + len / 4);
             vec![("forward", first, work), ("backward", second, work)]
         }
-        Case::Join { n, sizes } => {
+        Case::Concat { n, sizes } => {
             let [mut a, mut b] = sizes.map(|size| noise(n * size));
             let mut both = vec![0.0; a.len() + b.len()];
             let work = bytes(2 * both.len());
@@ -168,7 +170,7 @@ fn map(case: &Case, repeat: usize) -> Vec<Timed> {
             vec![("forward", forward.clone(), bytes(2 * n * size)), ("backward", forward, bytes(2 * n * size))]
         }
         Case::Add(len) => {
-            // A zero summand, so that sums of many repeats stay finite.
+            // The summand is zero, so that the sum stays finite over many repeats.
             let (x, mut sum) = (vec![0.0; len], noise(len));
             vec![("forward", time(repeat, || elementwise::add_to(&mut sum, &x)), bytes(3 * len))]
         }

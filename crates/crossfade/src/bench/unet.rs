@@ -1,4 +1,5 @@
-//! Timing the network, in the terms of the PyTorch peer: one evaluation, one training step, one sampling run.
+//! Benchmarks of the whole network: one evaluation, one training step, or one sampling run, as `tools/compare_peers.py`
+//! times them in PyTorch.
 use super::{median_and_best, peak_rss_mb};
 use crate::config::RunConfig;
 use crate::engine::{Device, Tensor};
@@ -21,25 +22,25 @@ pub enum What {
     Forward,
     /// One training step with AdamW.
     Train {
-        /// Whether cheap results are computed again instead of kept.
+        /// Whether activations that are cheap to compute are recomputed in the backward pass instead of kept.
         recompute: bool,
     },
     /// One deterministic first-order sampling run.
     Sample,
 }
 
-/// Times in milliseconds and what was timed.
+/// The result of a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Timing {
-    /// Images a batch.
+    /// Images per batch.
     pub batch: usize,
-    /// Weights of the network.
+    /// The number of parameters of the network.
     pub parameters: usize,
     /// Median over the repeats.
     pub median_ms: f64,
     /// Best of the repeats.
     pub best_ms: f64,
-    /// Largest memory of the process so far, in MiB.
+    /// Peak resident memory of the process so far, in MiB.
     pub peak_rss_mb: u64,
 }
 
@@ -83,8 +84,8 @@ pub fn unet(
     })
 }
 
-/// Work to be timed, with all that it needs.
-type Task<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+/// One timed repeat of a benchmark.
+type Repeat<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
 fn images(config: &RunConfig, batch: usize) -> Batch {
     let (c, side) = (config.network.channels(), config.network.resolution().unwrap_or_default());
@@ -94,17 +95,17 @@ fn images(config: &RunConfig, batch: usize) -> Batch {
     Batch { counters: (0..batch as u64).collect(), indices: vec![0; batch], shape, x0: pixels, condition: None }
 }
 
-/// A network without anything that only training needs.
+/// A network with initial weights for inference, without gradients.
 fn denoiser(config: &RunConfig, device: &Device) -> Denoiser {
     config.denoiser(config.network.init(config.ports(), config.seed, device))
 }
 
-/// Reading a value makes an asynchronous device finish.
+/// Waits for an asynchronous device: reading one value forces it to finish the computation.
 fn finish(x: Tensor<4>) {
     let _ = x.slice([0..1, 0..1, 0..1, 0..1]).into_data();
 }
 
-fn evaluation<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Task<'a> {
+fn evaluation<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Repeat<'a> {
     let (net, x) = (denoiser(config, device), prepare(images(config, batch), config, device).noised);
     Box::new(move || {
         finish(net.heads(x.x_t.0.clone(), &x.t, &Context::default()).eps);
@@ -112,7 +113,7 @@ fn evaluation<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Ta
     })
 }
 
-fn sampling<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Task<'a> {
+fn sampling<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Repeat<'a> {
     let starts: Vec<_> = (0..batch as u64).map(StartNoise::Index).collect();
     let net = denoiser(config, device);
     Box::new(move || {
@@ -122,7 +123,7 @@ fn sampling<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Task
     })
 }
 
-fn training<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Task<'a> {
+fn training<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Repeat<'a> {
     let (mut state, data) = (TrainState::new(config, device), images(config, batch));
     Box::new(move || {
         let key = DropoutKey { seed: 0, step: state.step, samples: data.counters.clone() };

@@ -1,4 +1,4 @@
-//! The configuration of an autoencoder's training: a file with an `[autoencoder]` section.
+//! The configuration for training an autoencoder: a file with an `[autoencoder]` section.
 use super::difference::must_equal;
 use super::read::Problem;
 use super::validate::Checks;
@@ -20,11 +20,11 @@ pub struct AutoencoderRun {
     pub autoencoder: AutoencoderConfig,
     /// The images.
     pub data: DataConfig,
-    /// What is minimised.
+    /// The training loss.
     pub loss: AutoencoderLoss,
-    /// How weights follow the gradient; the same for both networks.
+    /// The optimiser; both networks use the same settings.
     pub optim: OptimConfig,
-    /// How long and in what portions.
+    /// Steps, batch size, and the output of the run.
     pub train: TrainConfig,
 }
 
@@ -41,9 +41,9 @@ impl Default for AutoencoderRun {
     }
 }
 
-/// Whether a configuration is one of an autoencoder.
+/// Whether the text is the configuration of an autoencoder, and not of a diffusion network.
 pub fn is_autoencoder(text: &str) -> bool {
-    super::read::Document::parse(text, "").table.contains_key("autoencoder")
+    super::document::Document::parse(text, "").table.contains_key("autoencoder")
 }
 
 impl AutoencoderRun {
@@ -62,7 +62,7 @@ impl AutoencoderRun {
         override_as(self, sets)
     }
 
-    /// The configuration with a relative path of images taken as one below `root`.
+    /// The configuration with relative paths of images joined to `root`.
     pub fn with_data_root(mut self, root: &Path) -> Self {
         for (_, path) in self.data.paths_mut() {
             *path = root.join(&*path);
@@ -102,7 +102,7 @@ impl Checked for AutoencoderRun {
         checks.train(&self.train);
         let t = &self.train;
         checks.require(t.accumulate == 1, &["train.accumulate"], "must be 1: batch normalisation needs whole batches");
-        checks.require(t.augment == 0.0, &["train.augment"], "must be 0: an autoencoder has to keep what it is shown");
+        checks.require(t.augment == 0.0, &["train.augment"], "must be 0: an autoencoder must reproduce images as they are");
         let l = &self.loss;
         checks.not_negative(l.kl_weight, "loss.kl_weight");
         checks.not_negative(l.perceptual, "loss.perceptual");

@@ -1,4 +1,4 @@
-//! In which options two configurations differ.
+//! Comparison of two configurations, option by option.
 use super::unwritable;
 use crate::error::{Error, Result};
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub fn differences<T: Serialize>(a: &T, b: &T) -> Result<Vec<Difference>> {
     Ok(all.filter(|d| d.values[0] != d.values[1]).collect())
 }
 
-/// An error that lists every option in which a resumed run would differ from the run as it was.
+/// Fails if a resumed run would differ from the original one; the error lists every option that differs.
 pub(super) fn must_equal<T: Serialize>(run: &T, wanted: &T) -> Result<()> {
     let found = differences(run, wanted)?;
     if found.is_empty() {
@@ -38,7 +38,7 @@ pub(super) fn must_equal<T: Serialize>(run: &T, wanted: &T) -> Result<()> {
     Err(Error::Config([advice.to_string()].into_iter().chain(changed).collect()))
 }
 
-/// Every option by its whole name.
+/// Every option by its full name `section.key`.
 fn flat<T: Serialize>(config: &T) -> Result<BTreeMap<String, String>> {
     let mut options = BTreeMap::new();
     flatten(&toml::Value::try_from(config).map_err(unwritable)?, "", &mut options);

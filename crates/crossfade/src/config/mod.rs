@@ -1,9 +1,10 @@
-//! One TOML file a run: what is trained, on what, how, and how it is sampled.
+//! The configuration: one TOML file per run with the task, process, network, data, training and sampling.
 //!
-//! [`RunConfig`] holds every option once; the defaults are its sections' `Default` impls and nowhere else. Reading is
-//! strict and reports every problem at once, with its line.
+//! [`RunConfig`] holds every option; the only defaults are the `Default` impls of its sections. Reading is strict and
+//! reports all problems at once, with their line numbers.
 mod autoencoder;
 mod difference;
+mod document;
 mod overrides;
 mod read;
 mod resume;
@@ -33,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::Path;
 
-/// Longest configuration that is read.
+/// Size limit of a configuration file, so that a wrong path (such as that of a checkpoint) is not read into memory.
 const MAX_BYTES: u64 = 256 << 10;
 
 /// Every option of a run.
@@ -42,25 +43,25 @@ const MAX_BYTES: u64 = 256 << 10;
 pub struct RunConfig {
     /// Seed of the weights, the order of the images, the noise and the samples.
     pub seed: u64,
-    /// What is made, from what.
+    /// The task: unconditional generation, or which condition gives which target.
     #[serde(skip_serializing_if = "TaskConfig::is_unconditional")]
     pub task: TaskConfig,
-    /// The forward process, with what the network predicts under it.
-    #[serde(deserialize_with = "read::process")]
+    /// The forward process and the parameterisation of the network.
+    #[serde(deserialize_with = "sections::process")]
     pub process: Process,
     /// The network.
     pub network: NetworkConfig,
     /// The images.
     pub data: DataConfig,
-    /// What is minimised.
+    /// The training loss.
     pub loss: Objective,
-    /// How weights follow the gradient.
+    /// The optimiser.
     pub optim: OptimConfig,
-    /// How long and in what portions.
+    /// Steps, batch size, and the output of the run.
     pub train: TrainConfig,
-    /// How images are made.
+    /// The sampler and its settings.
     pub sample: SampleConfig,
-    /// The autoencoder in whose latent space all of this happens; none for pixels.
+    /// The autoencoder of a latent diffusion run; none for a run on pixels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latent: Option<LatentConfig>,
 }
@@ -97,7 +98,7 @@ impl RunConfig {
 
     /// The configuration with `section.key=value` assignments applied; all problems are reported at once.
     ///
-    /// Values are TOML; bare words are strings. A new `kind` drops what belonged to the old one.
+    /// Values are TOML; bare words are strings. A new `kind` drops the options of the old one.
     pub fn with_overrides<S: AsRef<str>>(self, sets: &[S]) -> Result<Self> {
         override_as(self, sets)
     }
@@ -112,7 +113,7 @@ impl RunConfig {
         toml::to_string(self).map_err(unwritable)
     }
 
-    /// The configuration with a relative path of images taken as one below `root`.
+    /// The configuration with relative paths of images joined to `root`.
     pub fn with_data_root(mut self, root: &Path) -> Self {
         for (_, path) in self.data.paths_mut() {
             *path = root.join(&*path);
@@ -120,7 +121,7 @@ impl RunConfig {
         self
     }
 
-    /// What the process asks of the network's input and output channels.
+    /// The input and output channels of the network that the process needs.
     pub fn ports(&self) -> NetworkPorts {
         NetworkPorts {
             inputs: self.process.inputs(),
@@ -129,25 +130,25 @@ impl RunConfig {
         }
     }
 
-    /// A network of this configuration with its process.
+    /// Combines a network of this configuration with its process.
     pub fn denoiser(&self, network: Network) -> Denoiser {
         Denoiser::new(network, &self.network, self.process)
     }
 
-    /// The learning rate over the steps.
+    /// The learning rate schedule.
     pub fn lr_schedule(&self) -> LrSchedule {
         self.optim.lr_schedule(self.train.steps)
     }
 
-    /// The decay of the averaged weights over the steps.
+    /// The decay of the moving average of the weights, as a function of the step.
     pub fn ema_schedule(&self) -> EmaSchedule {
         self.optim.ema_schedule()
     }
 }
 
-/// A kind of configuration that knows what is wrong with its values.
+/// A configuration that can be validated.
 trait Checked: Serialize + DeserializeOwned + Default {
-    /// All problems but those that follow from `earlier` ones.
+    /// All problems, except those that are consequences of `earlier` ones.
     fn problems(&self, earlier: &[Problem]) -> Vec<Problem>;
 }
 
@@ -157,24 +158,24 @@ impl Checked for RunConfig {
     }
 }
 
-/// The text of a configuration.
+/// Reads the text of a configuration file.
 pub fn read_text(path: &Path) -> Result<String> {
     let file = std::fs::File::open(path).map_err(Error::io(path))?;
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(Error::file(path, format!("no configuration: longer than {} KiB", MAX_BYTES >> 10)));
+        return Err(Error::file(path, format!("not a configuration: longer than {} KiB", MAX_BYTES >> 10)));
     }
-    String::from_utf8(bytes).map_err(|_| Error::file(path, "no configuration: not UTF-8 text"))
+    String::from_utf8(bytes).map_err(|_| Error::file(path, "not a configuration: not UTF-8 text"))
 }
 
 fn parse_as<T: Checked>(text: &str, origin: &str) -> Result<T> {
-    let document = read::Document::parse(text, origin);
+    let document = document::Document::parse(text, origin);
     let (config, mut problems) = read::read::<T>(&document.table);
     if document.syntax.is_empty() {
         problems.extend(config.problems(&problems));
     } else {
-        // What a broken line was to say is unknown, so nothing can be called missing.
+        // Any key may have been on the line that could not be parsed, so no key is reported as missing.
         problems.retain(|p| !p.missing && !document.is_broken(&p.path));
     }
     let mut located: Vec<_> = problems.iter().map(|p| document.locate(p)).chain(document.syntax.clone()).collect();

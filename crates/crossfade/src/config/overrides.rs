@@ -1,14 +1,14 @@
-//! `--set section.key=value`.
+//! Assignments from the command line: `--set section.key=value`.
 use super::read::Problem;
 use toml::{Table, Value};
 
-/// An assignment that was applied: its keys, and how the user wrote it.
+/// An assignment that was applied: its full key, and its text as the user wrote it.
 pub(super) struct Assignment {
     path: String,
     text: String,
 }
 
-/// Applies `sets` to `table`; also returns what cannot be understood.
+/// Applies `sets` to `table`; also returns an error message for each assignment that cannot be applied.
 pub(super) fn apply<S: AsRef<str>>(table: &mut Table, sets: &[S]) -> (Vec<Assignment>, Vec<String>) {
     let (mut applied, mut problems) = (Vec::new(), Vec::new());
     let mut parsed = Vec::new();
@@ -18,7 +18,7 @@ pub(super) fn apply<S: AsRef<str>>(table: &mut Table, sets: &[S]) -> (Vec<Assign
             Err(message) => problems.push(format!("--set {set}: {message}")),
         }
     }
-    // A new kind first, because it drops what belonged to the old one.
+    // Assignments of `kind` come first, because they drop the options of the old kind.
     parsed.sort_by_key(|(path, _, _)| path.last().is_none_or(|key| key != "kind"));
     for (path, value, set) in parsed {
         match assign(table, &path, value) {
@@ -29,7 +29,7 @@ pub(super) fn apply<S: AsRef<str>>(table: &mut Table, sets: &[S]) -> (Vec<Assign
     (applied, problems)
 }
 
-/// The problem with the assignment that caused it, if one did.
+/// The message of a problem, with the assignment that caused it if there is one.
 pub(super) fn locate(applied: &[Assignment], problem: &Problem) -> String {
     let within =
         |inner: &str, outer: &str| inner == outer || inner.strip_prefix(outer).is_some_and(|r| r.starts_with('.'));
@@ -49,7 +49,7 @@ fn parse(set: &str) -> Result<(Vec<String>, Value), String> {
     Ok((path, parse_value(value.trim())?))
 }
 
-/// A TOML value, or else a string without quotes.
+/// A TOML value; text that is not valid TOML is taken as a string without quotes.
 fn parse_value(text: &str) -> Result<Value, String> {
     match text.parse::<Value>() {
         Ok(value) => Ok(value),
@@ -68,7 +68,7 @@ fn assign(table: &mut Table, path: &[String], value: Value) -> Result<(), String
         inner = next.as_table_mut().ok_or_else(|| format!("`{key}` is no section"))?;
     }
     if last == "kind" && inner.get("kind").is_some_and(|old| *old != value) {
-        // The options of another kind mean nothing; this one belongs to every grid.
+        // Options of the old kind do not apply to the new one. `final_t` is an option of every kind of grid and is kept.
         inner.retain(|key, _| key == "final_t");
     }
     inner.insert(last.clone(), value);

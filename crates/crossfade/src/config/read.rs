@@ -1,28 +1,27 @@
-//! From TOML to values, collecting every problem instead of the first.
+//! Reads TOML into a configuration and collects all problems, not only the first one.
 //!
-//! Serde stops at the first error and, inside tagged enums, forgets where it was. So the key to blame is found by trial:
-//! the one without which the error goes away or becomes another. It is recorded, removed, and reading starts again.
+//! Serde stops at the first error and, inside tagged enums, does not report its position. So the key that causes an
+//! error is found by trial: it is the key whose removal makes the error disappear or change. The problem is recorded,
+//! the key is removed, and reading starts again.
 use crossfade_math::nearest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::HashMap;
 use std::fmt;
-use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-/// Most problems reported at once.
-const MAX_PROBLEMS: usize = 50;
+/// The largest number of problems that are reported at once.
+pub(super) const MAX_PROBLEMS: usize = 50;
 
-/// Something wrong with a key.
+/// A problem with the value of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
-    /// The key, with its sections.
+    /// The full key, `section.key`.
     pub path: String,
-    /// What is wrong and what to do.
+    /// The message: what is wrong and how to correct it.
     pub message: String,
-    /// Whether something is missing there.
+    /// Whether the problem is a missing key.
     pub missing: bool,
-    /// Keys whose values are unknown because of this problem.
+    /// Keys whose values are unknown because of this problem; checks that depend on them are skipped.
     pub doubtful: Vec<String>,
 }
 
@@ -32,106 +31,11 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A text with the lines of its keys.
-pub(super) struct Document {
-    /// What could be read.
-    pub table: Table,
-    /// Broken lines: number and message.
-    pub syntax: Vec<(usize, String)>,
-    origin: String,
-    lines: HashMap<String, usize>,
-}
-
-impl Document {
-    /// Reads what can be read.
-    pub fn parse(text: &str, origin: &str) -> Self {
-        let mut readable = text.to_string();
-        let mut syntax: Vec<(usize, String)> = Vec::new();
-        // The parser gives up within a broken line, so it is blanked and the rest is read again.
-        loop {
-            let (parsed, errors) = DeTable::parse_recoverable(&readable);
-            let mut lines = HashMap::new();
-            collect_lines(&readable, parsed.get_ref(), "", &mut lines);
-            let table: Result<Table, _> = serde::Deserialize::deserialize(toml::Deserializer::from(parsed));
-            let mut fresh: Vec<(usize, String)> = (errors.iter().chain(table.as_ref().err()))
-                .map(|e| (e.span().map_or(1, |span| line_of(&readable, span.start)), e.message()))
-                .map(|(line, message)| (line, format!("{origin}:{line}: {message}")))
-                .filter(|(line, _)| syntax.iter().all(|(known, _)| known != line))
-                .collect();
-            fresh.sort_by_key(|(line, _)| *line);
-            fresh.dedup_by_key(|(line, _)| *line);
-            fresh.truncate(MAX_PROBLEMS);
-            if fresh.is_empty() || syntax.len() >= MAX_PROBLEMS {
-                return Self { table: table.unwrap_or_default(), syntax, origin: origin.to_string(), lines };
-            }
-            readable = blanked(&readable, &fresh);
-            syntax.extend(fresh);
-        }
-    }
-
-    /// Whether the key stands on a line that could not be read.
-    pub fn is_broken(&self, path: &str) -> bool {
-        let line = self.lines.get(path);
-        self.syntax.iter().any(|(broken, _)| Some(broken) == line)
-    }
-
-    /// The problem as `origin:LINE: key: message`, with the line for sorting. The line is the key's or, if it is not in the
-    /// file, its section's.
-    pub fn locate(&self, problem: &Problem) -> (usize, String) {
-        let mut path = problem.path.as_str();
-        loop {
-            if let Some(&line) = self.lines.get(path) {
-                return (line, format!("{}:{line}: {problem}", self.origin));
-            }
-            match path.rsplit_once('.') {
-                Some((section, _)) => path = section,
-                None => return (usize::MAX, format!("{}: {problem}", self.origin)),
-            }
-        }
-    }
-}
-
-/// The text with spaces for the broken lines; a broken header takes its section along.
-fn blanked(text: &str, broken: &[(usize, String)]) -> String {
-    let mut skipping = false;
-    let lines = text.split('\n').enumerate().map(|(i, line)| {
-        let header = line.trim_start().starts_with('[');
-        let bad = broken.iter().any(|(number, _)| *number == i + 1);
-        skipping = if header { bad } else { skipping };
-        if bad || skipping { " ".repeat(line.len()) } else { line.to_string() }
-    });
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&b| b == b'\n').count()
-}
-
-fn collect_lines(text: &str, table: &DeTable, section: &str, lines: &mut HashMap<String, usize>) {
-    for (key, value) in table.iter() {
-        let path = join(section, key.get_ref());
-        lines.insert(path.clone(), line_of(text, key.span().start));
-        match value.get_ref() {
-            DeValue::Table(inner) => collect_lines(text, inner, &path, lines),
-            DeValue::Array(list) => {
-                for (i, item) in list.iter().enumerate() {
-                    if let DeValue::Table(inner) = item.get_ref() {
-                        let path = join(&path, &i.to_string());
-                        lines.insert(path.clone(), line_of(text, item.span().start));
-                        collect_lines(text, inner, &path, lines);
-                    }
-                }
-            }
-            _ => (),
-        }
-    }
-}
-
-fn join(section: &str, key: &str) -> String {
+pub(super) fn join(section: &str, key: &str) -> String {
     if section.is_empty() { key.to_string() } else { format!("{section}.{key}") }
 }
 
-/// The values of `table`, defaults in place of what could not be used, and all problems.
+/// The configuration in `table`, with defaults for values that cannot be used, and all problems.
 pub(super) fn read<T: DeserializeOwned + Serialize + Default>(table: &Table) -> (T, Vec<Problem>) {
     let mut table = table.clone();
     let mut problems: Vec<Problem> = Vec::new();
@@ -141,8 +45,13 @@ pub(super) fn read<T: DeserializeOwned + Serialize + Default>(table: &Table) -> 
             Ok(value) => break value,
             Err(error) => error,
         };
-        let path = blame::<T>(&table, &error);
-        let problem = explain::<T>(&table, &error, &path);
+        let mut path = blame::<T>(&table, &error);
+        let mut problem = explain::<T>(&table, &error, &path);
+        // The options of a section whose kind is unknown cannot be judged: those of the default kind are not meant.
+        if path.len() > 1 && path.last().is_some_and(|key| key == "kind") && error.message().starts_with("unknown variant") {
+            path.pop();
+            problem.doubtful = vec![path.join(".")];
+        }
         let missing = quoted(error.message()).next().filter(|_| problem.missing);
         let known = missing.is_some_and(|key| problems.iter().any(|p| p.path == join(&problem.path, key)));
         if !known {
@@ -154,9 +63,10 @@ pub(super) fn read<T: DeserializeOwned + Serialize + Default>(table: &Table) -> 
         }
         remove(&mut table, &path);
     };
-    // Variants without options accept any; what does not come back had no effect.
+    // Serde ignores unknown options of enum variants without fields. Keys that are not in the serialised result had no
+    // effect.
     let resolved = Table::try_from(&value).unwrap_or_default();
-    idle(&table, &resolved, "", &mut problems);
+        report_ignored(&table, &resolved, "", &mut problems);
     (value, problems)
 }
 
@@ -164,7 +74,7 @@ fn attempt<T: DeserializeOwned>(table: &Table) -> Result<T, toml::de::Error> {
     table.clone().try_into()
 }
 
-/// The keys, outermost first, that lead to what causes `error`.
+/// The path of the key that causes `error`, outermost section first.
 fn blame<T: DeserializeOwned>(table: &Table, error: &toml::de::Error) -> Vec<String> {
     let mut path = Vec::new();
     while let Some(key) = culprit::<T>(table, &path, error) {
@@ -173,11 +83,13 @@ fn blame<T: DeserializeOwned>(table: &Table, error: &toml::de::Error) -> Vec<Str
     path
 }
 
-/// The key below `path` without which `error` is not raised. One whose absence is an error of its own comes second.
+/// The key below `path` whose removal makes `error` disappear. A key whose removal causes a \"missing field\" error is the
+/// second choice.
 fn culprit<T: DeserializeOwned>(table: &Table, path: &[String], error: &toml::de::Error) -> Option<String> {
     let is_missing = |e: &toml::de::Error| e.message().starts_with("missing field");
     let mut keys = keys(table, path)?;
-    // The key that serde names is the likeliest, the one that decides about all others the least.
+    // The key that serde names is the most likely cause. `kind` is tried last, because removing it changes which other
+    // keys are valid.
     keys.sort_by_key(|key| (quoted(error.message()).next() != Some(key), key == "kind"));
     let mut second = None;
     for key in keys {
@@ -205,7 +117,7 @@ fn at<'a>(table: &'a Table, path: &[String]) -> Option<&'a Table> {
     }
 }
 
-/// What a section holds under a key, or a list of sections at a place.
+/// The value under a key of a section, or at an index of a list of sections.
 fn below<'a>(value: &'a Value, key: &String) -> Option<&'a Value> {
     match value {
         Value::Array(list) => list.get(key.parse::<usize>().ok()?),
@@ -213,7 +125,7 @@ fn below<'a>(value: &'a Value, key: &String) -> Option<&'a Value> {
     }
 }
 
-/// The keys of a section, or the places of a list of sections.
+/// The keys of a section, or the indices of a list of sections.
 fn keys(table: &Table, path: &[String]) -> Option<Vec<String>> {
     if let Some(section) = at(table, path) {
         return Some(section.keys().cloned().collect());
@@ -229,10 +141,10 @@ fn remove(table: &mut Table, path: &[String]) {
         [key] => {
             table.remove(key);
         }
-        [list, place, rest @ ..] if table.get(list).is_some_and(Value::is_array) => {
-            let item = place.parse::<usize>().ok().and_then(|i| table.get_mut(list)?.as_array_mut()?.get_mut(i));
+        [list, index, rest @ ..] if table.get(list).is_some_and(Value::is_array) => {
+            let item = index.parse::<usize>().ok().and_then(|i| table.get_mut(list)?.as_array_mut()?.get_mut(i));
             match (item, rest) {
-                // An emptied section keeps the places of the others.
+                // The section is emptied and not removed, so that the indices of the others stay valid.
                 (Some(item), []) => *item = Value::Table(Table::new()),
                 (Some(Value::Table(inner)), rest) => remove(inner, rest),
                 _ => (),
@@ -251,7 +163,7 @@ fn quoted(message: &str) -> impl Iterator<Item = &str> {
     message.split('`').skip(1).step_by(2)
 }
 
-/// Serde's message in the words of a configuration.
+/// Translates an error of serde to the terms of the configuration.
 fn explain<T: DeserializeOwned + Serialize + Default>(
     table: &Table,
     error: &toml::de::Error,
@@ -279,7 +191,7 @@ fn explain<T: DeserializeOwned + Serialize + Default>(
 fn unknown_key<T: Serialize + Default>(table: &Table, path: &[String], name: &str, known: &[&str]) -> Problem {
     let section = path[..path.len().saturating_sub(1)].join(".");
     let defaults = Table::try_from(T::default()).unwrap_or_default();
-    let elsewhere = |key: &&String| defaults[*key].as_table().is_some_and(|t| t.contains_key(name));
+    let elsewhere = |key: &&String| **key != section && defaults[*key].as_table().is_some_and(|t| t.contains_key(name));
     let (hint, mut doubtful) = if let Some(meant) = nearest(name, known) {
         (format!("; did you mean `{meant}`?"), vec![join(&section, meant)])
     } else if let Some(other) = defaults.keys().find(elsewhere) {
@@ -287,7 +199,7 @@ fn unknown_key<T: Serialize + Default>(table: &Table, path: &[String], name: &st
     } else {
         (format!("; known: {}", known.join(", ")), Vec::new())
     };
-    // What is given under its right name too is not in doubt.
+    // A key that is also given under its correct name has a known value.
     doubtful.retain(|key| {
         let keys: Vec<_> = key.split('.').map(str::to_string).collect();
         let found = keys.split_last().and_then(|(last, sections)| at(table, sections)?.get(last));
@@ -296,7 +208,7 @@ fn unknown_key<T: Serialize + Default>(table: &Table, path: &[String], name: &st
     Problem { path: path.join("."), message: format!("unknown key{hint}"), missing: false, doubtful }
 }
 
-/// The values that `kind` can have in the table at `path`: what serde says when it is none of them.
+/// The possible values of `kind` in the table at `path`, taken from serde's message for an invalid one.
 fn kinds<T: DeserializeOwned>(table: &Table, path: &[String]) -> String {
     let mut probe = table.clone();
     let inner = path.iter().try_fold(&mut probe, |table, key| table.get_mut(key)?.as_table_mut());
@@ -309,7 +221,7 @@ fn kinds<T: DeserializeOwned>(table: &Table, path: &[String]) -> String {
     }
 }
 
-/// Rust's type names in the words of a configuration.
+/// Translates Rust's type names to the terms of the configuration.
 fn in_plain_words(message: &str) -> String {
     let Some((found, expected)) = message.rsplit_once(", expected ") else {
         return message.to_string();
@@ -320,6 +232,7 @@ fn in_plain_words(message: &str) -> String {
         "a boolean" => "true or false",
         "path string" => "a path in quotes",
         "a sequence" => "a list",
+        "a map" => "a section",
         e if e.starts_with("struct ") || e.starts_with("internally tagged enum ") => "a section",
         e if e.starts_with("enum ") || e == "string or map" => "one of its names, in quotes",
         e => e,
@@ -328,12 +241,12 @@ fn in_plain_words(message: &str) -> String {
     format!("{found} found, {expected} expected")
 }
 
-/// Reports keys that were read but are not in the result.
-fn idle(given: &Table, resolved: &Table, section: &str, problems: &mut Vec<Problem>) {
+/// Reports keys that were accepted but are not in the serialised result.
+fn report_ignored(given: &Table, resolved: &Table, section: &str, problems: &mut Vec<Problem>) {
     for (key, value) in given {
         let path = join(section, key);
         match (value, resolved.get(key)) {
-            (Value::Table(given), Some(Value::Table(resolved))) => idle(given, resolved, &path, problems),
+            (Value::Table(given), Some(Value::Table(resolved))) => report_ignored(given, resolved, &path, problems),
             (_, Some(_)) => (),
             (_, None) => {
                 let kind = resolved.get("kind").and_then(Value::as_str);
@@ -343,12 +256,4 @@ fn idle(given: &Table, resolved: &Table, section: &str, problems: &mut Vec<Probl
             }
         }
     }
-}
-
-/// A process whose section may leave out its kind: serde's tagged enums need the tag, so that the default is put in first.
-pub(super) fn process<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<crossfade_math::Process, D::Error> {
-    let mut section = <Table as serde::Deserialize>::deserialize(deserializer)?;
-    section.entry("kind").or_insert_with(|| crossfade_math::Process::default().name().into());
-    // The message alone: `explain` recognises serde's own messages.
-    section.try_into().map_err(|e: toml::de::Error| serde::de::Error::custom(e.message()))
 }

@@ -1,4 +1,4 @@
-//! Which options may change between a run and its resumption.
+//! The options that may change when a run is resumed.
 use super::RunConfig;
 use super::difference::must_equal;
 use crate::error::Result;
@@ -6,34 +6,36 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 impl RunConfig {
-    /// An error that lists every option in which a resumed run would differ from the one that wrote the checkpoint. How often
-    /// things are written and how samples are drawn may change: the weights do not depend on them.
+    /// Fails if a resumed run would differ from the one that wrote the checkpoint; the error lists every option that
+    /// differs. Output intervals and sampling settings may change, because the weights do not depend on them.
     pub fn must_resume_as(&self, wanted: &Self) -> Result<()> {
-        must_equal(&self.essence(), &wanted.essence())
+        must_equal(&self.weight_options(), &wanted.weight_options())
     }
 
-    /// What the weights depend on: without output options, sampling settings and the places of the first stage and its latents.
-    fn essence(&self) -> Self {
+    /// The configuration with all options that the weights do not depend on reset: output options, sampling settings,
+    /// and the paths of the autoencoder and its cached latents.
+    fn weight_options(&self) -> Self {
         let mut config = self.clone();
         config.sample = Self::default().sample;
         config.train = config.train.with_default_output_options();
-        // The checkpoint holds the first stage; where it once came from and where its latents are kept may change.
+        // The checkpoint contains the autoencoder, so the path it was loaded from may change, as may that of the cache.
         if let Some(latent) = &mut config.latent {
             (latent.autoencoder, latent.cache) = (PathBuf::new(), None);
         }
-        // A checkpoint holds the weights of its encoder, too.
+        // It also contains the weights of the pretrained encoder.
         config.network = config.network.without_pretrained();
         config
     }
 
-    /// What the weights depend on as text, wherever the images lie: equal for equal trainings on any machine.
+    /// The options that the weights depend on, as TOML and without the paths of images: it is equal for equal trainings on
+    /// different machines.
     pub(crate) fn fingerprint(&self) -> Result<String> {
-        let mut config = self.essence();
+        let mut config = self.weight_options();
         config.data.paths_mut().into_iter().for_each(|(_, path)| *path = PathBuf::new());
         config.to_toml()
     }
 
-    /// Whether both name the same files, wherever these lie: the last parts of all paths are equal.
+    /// Whether both use files of the same names, in whatever directories.
     pub(crate) fn names_same_files(&self, other: &Self) -> bool {
         let names = |config: &Self| -> Vec<Option<OsString>> {
             let mut data = config.data.clone();

@@ -1,4 +1,4 @@
-//! The sections that no other module owns.
+//! The sections whose types belong to no other module.
 use crate::error::Result;
 use crate::loader::LoaderConfig;
 use crate::sample::gaussian::Churn;
@@ -7,7 +7,7 @@ use crossfade_math::{Blend, EmaSchedule, Grid, LrSchedule, Process};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// How weights follow the gradient: AdamW, the learning rate over time and the averaged weights (§2.5).
+/// The optimiser: AdamW, the learning rate schedule and the moving average of the weights (§2.5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OptimConfig {
@@ -17,23 +17,23 @@ pub struct OptimConfig {
     pub lr_floor: f64,
     /// Steps of linear warm-up.
     pub warmup: u64,
-    /// How the learning rate falls: (1 − i/N)^p.
+    /// The exponent p of the learning rate decay (1 − i/N)^p.
     pub lr_exponent: f64,
-    /// Decoupled weight decay, of all parameters.
+    /// Decoupled weight decay of all parameters.
     pub weight_decay: f64,
-    /// Decay of the mean gradient.
+    /// Decay of the first moment of the gradient.
     pub beta1: f64,
-    /// Decay of the mean squared gradient.
+    /// Decay of the second moment of the gradient.
     pub beta2: f64,
-    /// Keeps the division by the root of the mean square finite.
+    /// AdamW's ε, which is added to the denominator.
     pub adam_eps: f64,
-    /// Largest global norm of the gradient; 0 for no limit.
+    /// Gradients are clipped to this global norm; 0 for no clipping.
     pub clip: f64,
-    /// Largest decay of the averaged weights.
+    /// Largest decay of the moving average of the weights.
     pub ema_beta: f64,
-    /// Until this step the averaged weights are a copy.
+    /// Until this step the moving average is a copy of the weights.
     pub ema_after: u64,
-    /// Steps between updates of the averaged weights.
+    /// Steps between updates of the moving average.
     pub ema_every: u64,
 }
 
@@ -57,37 +57,38 @@ impl Default for OptimConfig {
 }
 
 impl OptimConfig {
-    /// The limit of the gradient's norm, if there is one.
+    /// The norm that gradients are clipped to, if they are.
     pub fn clip(&self) -> Option<f64> {
         (self.clip > 0.0).then_some(self.clip)
     }
 
-    /// The learning rate over `steps` steps.
+    /// The learning rate schedule of a run of `steps` steps.
     pub fn lr_schedule(&self, steps: u64) -> LrSchedule {
         LrSchedule { base: self.lr, floor: self.lr_floor, steps, warmup: self.warmup, exponent: self.lr_exponent }
     }
 
-    /// The decay of the averaged weights over the steps.
+    /// The decay of the moving average of the weights, as a function of the step.
     pub fn ema_schedule(&self) -> EmaSchedule {
         EmaSchedule { beta: self.ema_beta, update_after: self.ema_after, update_every: self.ema_every }
     }
 }
 
-/// How long a run trains, in what portions, and what it leaves behind on the way.
+/// The training loop: steps, batches, augmentation, and the files that a run writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
     /// Steps of the optimiser.
     pub steps: u64,
-    /// Images a portion.
+    /// Images per micro-batch.
     pub batch: usize,
-    /// Portions a step; their gradients are averaged.
+    /// Micro-batches per step; their gradients are averaged.
     pub accumulate: usize,
     /// Whether images are mirrored left to right half of the time.
     pub flip: bool,
-    /// Probability of each transformation of the augmentation pipe; 0 for none.
+    /// Probability of each transformation of EDM's augmentation pipeline (§2.6); 0 for none.
     pub augment: f64,
-    /// Less memory for more time: what is cheap to compute is not kept for the backward pass. Changes no bit.
+    /// Activation checkpointing: activations that are cheap to compute are recomputed in the backward pass, which takes
+    /// less memory and more time. Results are bit-identical.
     pub recompute: bool,
     /// Threads that read and prepare images.
     pub loader_threads: usize,
@@ -123,12 +124,12 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
-    /// How images are loaded.
+    /// The options of the data loader.
     pub(crate) fn loading(&self, seed: u64) -> LoaderConfig {
         LoaderConfig { batch: self.batch, seed, flip: self.flip, threads: self.loader_threads, cache: true }
     }
 
-    /// With the defaults for what the weights do not depend on: how often things are written, and by how many threads.
+    /// The section with defaults for the options that the weights do not depend on, such as output intervals and threads.
     pub(super) fn with_default_output_options(&self) -> Self {
         let Self { log_every, sample_every, checkpoint_every, keep, .. } = Self::default();
         let Self { recompute, tensorboard, loader_threads, .. } = Self::default();
@@ -136,37 +137,48 @@ impl TrainConfig {
     }
 }
 
-/// The first stage of a latent run; the `[latent]` section.
+/// The autoencoder of a latent diffusion run; the `[latent]` section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatentConfig {
-    /// The autoencoder: a checkpoint of its training or the directory of its run. The run's own checkpoints hold it too.
+    /// A checkpoint of the autoencoder, or the directory of its run. The autoencoder is copied into the checkpoints of the
+    /// latent run, so that these are self-contained.
     pub autoencoder: PathBuf,
-    /// Latents are multiplied by this; without it by one over the standard deviation of the first batch.
+    /// The factor that latents are multiplied by. By default it is one over the standard deviation of the first batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
-    /// A file for the encoded images, made at the first start; without it images are encoded whenever they are needed.
+    /// A file for the encoded images, which is written when the run first starts. Without it, images are encoded in every
+    /// step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<PathBuf>,
 }
 
-/// How images are made; the command line can override it.
+/// Deserialises a `[process]` section, in which `kind` may be missing. Serde's tagged enums need the tag, so the
+/// default kind is inserted first.
+pub(super) fn process<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Process, D::Error> {
+    let mut section = <toml::Table as Deserialize>::deserialize(deserializer)?;
+    section.entry("kind").or_insert_with(|| Process::default().name().into());
+    // The bare message, without toml's context: `read::explain` parses serde's own messages.
+    section.try_into().map_err(|e: toml::de::Error| serde::de::Error::custom(e.message()))
+}
+
+/// The sampler and its settings; the command line can override them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SampleConfig {
-    /// The sampler; `auto` is the one that suits the process.
+    /// The sampler; `auto` chooses one for the process.
     pub sampler: Sampler,
-    /// Its steps.
+    /// Sampling steps.
     pub steps: usize,
-    /// How the two heads become one estimate.
+    /// How the outputs of the two heads are combined to one estimate of x_0.
     pub blend: Blend,
-    /// Limits the estimate of x_0 to ±clip at every step; 0 for no limit.
+    /// The estimate of x_0 is clamped to ±clip at every step; 0 for no clamping.
     pub clip: f64,
     /// η of the sampler `ddim`: 0 is deterministic, 1 is `ancestral`.
     pub eta: f64,
-    /// The times of its steps; `auto` are those that suit the process.
+    /// The grid of times; `auto` chooses one for process and sampler.
     pub grid: Grid,
-    /// The fresh noise of the sampler `heun-churn`.
+    /// The noise that the sampler `heun-churn` adds.
     pub churn: Churn,
 }
 
@@ -185,12 +197,12 @@ impl Default for SampleConfig {
 }
 
 impl SampleConfig {
-    /// The limit of x̂_0, if there is one.
+    /// The bound that x̂_0 is clamped to, if it is.
     pub fn clip(&self) -> Option<f64> {
         (self.clip > 0.0).then_some(self.clip)
     }
 
-    /// With the sampler and the grid that `auto` stands for; an error if the sampler does not fit.
+    /// The settings with `auto` replaced by a sampler and a grid; an error if the sampler cannot run on the process.
     pub fn resolved(&self, process: &Process) -> Result<Self> {
         let sampler = self.sampler.resolved(process)?;
         let kind = sampler.grid(process, &self.grid.kind);
@@ -202,7 +214,7 @@ impl SampleConfig {
         self.sampler.resolved(process)?.times(process, &self.grid, self.steps)
     }
 
-    /// How often the network is evaluated for an image.
+    /// Network evaluations per image.
     pub fn evaluations(&self, process: &Process) -> Result<usize> {
         self.sampler.resolved(process)?.evaluations(process, &self.times(process)?)
     }

@@ -1,29 +1,30 @@
-//! How large a run is, before it starts.
+//! Estimates of a run's parameters, memory and files before it starts.
 use super::RunConfig;
 use crate::nn::config::{BlockPlan, Resample};
 use crate::nn::{BackboneConfig, CondUNetConfig, Decoders, NetworkConfig, UNetConfig};
 use serde::Serialize;
 
-/// Images that are sampled at a time by default.
+/// The default batch size for sampling.
 pub const BATCH: usize = 64;
 
-/// Bytes of a number.
+/// Bytes of an f32.
 const F32: u64 = 4;
 
 /// Sizes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sizes {
-    /// Weights of the network, exactly.
+    /// The exact number of parameters of the network.
     pub parameters: u64,
-    /// How many times the channels of an image the phi head has.
+    /// The number of parts of phi; the phi head has this many times the channels of an image.
     pub phi_parts: usize,
     /// Bytes of one copy of the weights in a file.
     pub weights_bytes: u64,
-    /// Bytes of a checkpoint: weights, averaged weights and both moments of the optimiser.
+    /// Bytes of a checkpoint: the weights, their moving average and both moments of the optimiser.
     pub checkpoint_bytes: u64,
-    /// Bytes that training needs, estimated: five copies of the weights, and what the backward pass keeps of a batch.
+    /// Estimated memory of training in bytes: five copies of the weights (weights, gradients, moving average and two
+    /// moments) and the activations that a batch keeps for the backward pass.
     pub train_bytes: u64,
-    /// Bytes that sampling needs at the usual number of images at a time, estimated.
+    /// Estimated memory of sampling in bytes, with the default batch size.
     pub sample_bytes: u64,
 }
 
@@ -32,41 +33,42 @@ impl RunConfig {
     pub fn sizes(&self) -> Sizes {
         let phi_parts = self.process.phi_parts();
         let parameters = self.network.parameter_count(self.ports());
-        let (kept, passing, at_once) = match &self.network {
-            NetworkConfig::UNet(network) => (kept_values(network), passing_values(network), BATCH as u64),
+        let (kept, live, batch) = match &self.network {
+            NetworkConfig::UNet(network) => (kept_values(network), live_values(network), BATCH as u64),
             NetworkConfig::CondUNet(network) => {
-                let [kept, passing] = self.conditional_values(network);
-                // A task works on one tile at a time.
-                (kept, passing, 1)
+                let [kept, live] = self.conditional_values(network);
+                // By default a task is applied to one tile at a time.
+                (kept, live, 1)
             }
         };
         let parameters = parameters as u64;
-        let (weights, kept, passing) = (F32 * parameters, F32 * kept, F32 * passing);
+        let (weights, kept, live) = (F32 * parameters, F32 * kept, F32 * live);
         Sizes {
             parameters,
             phi_parts,
             weights_bytes: weights,
             checkpoint_bytes: 4 * weights,
             train_bytes: 5 * weights + kept * self.train.batch as u64,
-            sample_bytes: weights + passing * at_once,
+            sample_bytes: weights + live * batch,
         }
     }
 }
 
-/// Images of a level's width that a level of a network with a condition keeps for the backward pass, roughly: of two
-/// residual blocks, a relation and an attention.
-const LEVEL_IMAGES: u64 = 40;
+/// Feature maps that one level of a conditional network keeps for the backward pass, estimated for two residual blocks, a
+/// relation module and an attention.
+const LEVEL_FEATURE_MAPS: u64 = 40;
 
 impl RunConfig {
-    /// Values an example that the backward pass keeps, and that live at once in a forward pass.
+    /// Values per example that are kept for the backward pass, and that are in memory at once in a forward pass.
     fn conditional_values(&self, network: &CondUNetConfig) -> [u64; 2] {
         let [height, width] = self.task.task().size().unwrap_or_default();
-        // Latents of the reference are a quarter a side.
-        let shrunk = if self.latent.is_some() { 4 } else { 1 };
-        let pixels = (height / shrunk * (width / shrunk)) as u64;
-        let sides = if network.decoders == Decoders::Two { 3 } else { 2 };
-        let level = |(i, m): (usize, &usize)| LEVEL_IMAGES * (m * network.width) as u64 * (pixels >> (2 * i.min(31)));
-        let kept = sides * network.mult.iter().enumerate().map(level).sum::<u64>();
+        // The latents of the reference's autoencoders have a quarter of the image's side.
+        let factor = if self.latent.is_some() { 4 } else { 1 };
+        let pixels = (height / factor * (width / factor)) as u64;
+        // The encoder and each decoder are about equally large.
+        let halves = if network.decoders == Decoders::Two { 3 } else { 2 };
+        let level = |(i, m): (usize, &usize)| LEVEL_FEATURE_MAPS * (m * network.width) as u64 * (pixels >> (2 * i.min(31)));
+        let kept = halves * network.mult.iter().enumerate().map(level).sum::<u64>();
         [kept, network.mult.iter().enumerate().map(level).max().unwrap_or(0)]
     }
 }
@@ -81,8 +83,8 @@ fn blocks(network: &UNetConfig) -> impl Iterator<Item = (u64, BlockPlan)> {
     })
 }
 
-/// Values an image that the backward pass keeps: of each block its input, the outputs of its norms and convolutions, and
-/// the attention's queries, keys, values and weights.
+/// Values per image that are kept for the backward pass: of each block its input, the outputs of its norms and
+/// convolutions, and the attention's queries, keys, values and weights.
 fn kept_values(network: &UNetConfig) -> u64 {
     blocks(network)
         .map(|(pixels, block)| {
@@ -99,8 +101,8 @@ fn kept_values(network: &UNetConfig) -> u64 {
         .sum()
 }
 
-/// Values an image that live at once in a forward pass: the encoder's outputs and the largest block.
-fn passing_values(network: &UNetConfig) -> u64 {
+/// Values per image that are in memory at once in a forward pass: the skip connections and the largest block.
+fn live_values(network: &UNetConfig) -> u64 {
     let skips: u64 = blocks(network).take(network.encoder_plan().len()).map(|(pixels, b)| pixels * b.cout as u64).sum();
     let largest = blocks(network)
         .map(|(pixels, b)| pixels * (3 * b.cin as u64 + 3 * b.cout as u64) + 2 * b.heads() as u64 * pixels * pixels);

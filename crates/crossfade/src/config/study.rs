@@ -1,4 +1,4 @@
-//! The configuration of a study: models, ways of sampling, seeds and a metric in one file.
+//! The configuration of a study: models, samplers, seeds and a metric in one file.
 use super::read::Problem;
 use crossfade_math::nearest;
 use super::validate::Checks;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Study {
-    /// What the report is called.
+    /// The title of the report.
     pub title: String,
     /// The run configuration that all models start from, relative to the study's file.
     pub base: PathBuf,
@@ -23,7 +23,7 @@ pub struct Study {
     pub model: Vec<StudyModel>,
     /// How images are made.
     pub sample: Axes,
-    /// How they are evaluated.
+    /// How images are evaluated.
     pub evaluate: Evaluate,
 }
 
@@ -42,11 +42,12 @@ pub struct StudyModel {
     pub samplers: Vec<String>,
     /// Its grids of times, in place of the study's.
     pub grids: Vec<String>,
-    /// Its ways to blend the heads, in place of the study's.
+    /// Its blends of the two heads, in place of the study's.
     pub blends: Vec<String>,
 }
 
-/// How images are made; the `[sample]` section. Every combination is measured; an empty list means the model's own value.
+/// How images are made; the `[sample]` section. Every combination of the lists is measured; an empty list stands for the
+/// value in the model's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Axes {
@@ -54,15 +55,15 @@ pub struct Axes {
     pub samplers: Vec<String>,
     /// Grids of times by name.
     pub grids: Vec<String>,
-    /// Ways to blend the two heads, by name.
+    /// Blends of the two heads by name.
     pub blends: Vec<String>,
     /// Steps of the sampler: the columns of the table.
     pub steps: Vec<usize>,
-    /// Network evaluations instead of steps: a sampler that needs two a step makes half as many steps.
+    /// Network evaluations instead of steps: a sampler with two evaluations per step makes half as many steps.
     pub evaluations: Vec<usize>,
-    /// Each measurement is repeated with these seeds.
+    /// The seeds; each measurement is repeated with every one of them.
     pub seeds: Vec<u64>,
-    /// Images of a measurement.
+    /// Images per measurement.
     pub count: u64,
 }
 
@@ -98,22 +99,23 @@ impl Axes {
 pub struct Evaluate {
     /// The metric, one of [`crate::metrics::METRIC_NAMES`].
     pub metric: RegisteredMetric,
-    /// The value of the metric that tables show and tests compare; its first one without it. All values are kept, so that
-    /// another one can be shown without measuring again.
+    /// The value of the metric that tables show and significance tests compare; by default its first one. All values are
+    /// stored, so that another one can be shown without measuring again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The protocol of the metric; its default one without it.
+    /// The protocol of the metric; by default its own default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// What produced images are compared with as a set: `auto` (the images of the base; for a task, the targets of its
-    /// held-out images), `train` (the images of the base), or what `crossfade eval fid` takes.
+    /// The set that produced images are compared with: `auto` (the images of the base; for a task, the targets of its
+    /// held-out images), `train` (the images of the base), or anything that `crossfade eval fid` accepts.
     pub reference: String,
-    /// Assignments that make the held-out images of a task from the base's, such as `data.path=bsds500/images/test`.
+    /// Assignments on top of the base that select the held-out images of a task, such as `data.path=bsds500/images/test`.
     pub held_out: Vec<String>,
-    /// The model whose rows the others are tested against, each column's best one of its rows; none for the best row.
+    /// The model that the others are tested against, by the best of its rows in each column; by default the best row of
+    /// all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
-    /// Also measure how the estimate of x_0 approaches the final one over t.
+    /// Whether to also measure how the estimate of x_0 approaches the final one over t (Fig. 2).
     pub estimate: bool,
 }
 
@@ -176,7 +178,7 @@ impl Study {
         override_as(self, sets)
     }
 
-    /// An error that lists all that is wrong with it.
+    /// Checks that the values are valid, alone and together; all problems are reported at once.
     pub fn validate(&self) -> Result<()> {
         finish((), self.problems(&[]).iter().map(Problem::to_string).collect())
     }
@@ -212,7 +214,7 @@ impl Study {
             checks.require(!slug.is_empty(), &[&key("name")], "a name with letters or digits is needed");
             checks.require(!model.name.contains(char::is_control), &[&key("name")], "must be one line of plain text");
             let fresh = slug.is_empty() || names.insert(slug);
-            checks.require(fresh, &[&key("name")], format!("another model is called like `{}`", model.name));
+            checks.require(fresh, &[&key("name")], format!("another model has the name `{}`, or one with the same letters and digits", model.name));
             for (list, name) in [(&model.samplers, "samplers"), (&model.grids, "grids"), (&model.blends, "blends")] {
                 checks.require(distinct(list), &[&key(name)], "must be distinct");
             }
@@ -246,7 +248,7 @@ fn distinct<T: std::hash::Hash + Eq>(list: &[T]) -> bool {
     list.iter().collect::<HashSet<_>>().len() == list.len()
 }
 
-/// A name as a directory: letters, digits and single hyphens.
+/// A name as the name of a directory: lower-case letters, digits and single hyphens.
 pub(crate) fn slug(name: &str) -> String {
     let plain = name.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")

@@ -1,4 +1,4 @@
-//! Whether a task, its network and its data fit together.
+//! Checks that a task, its network and its data fit together.
 use super::RunConfig;
 use super::validate::Checks;
 use crate::nn::BackboneConfig;
@@ -34,12 +34,12 @@ impl RunConfig {
             checks.require(fits, &["task.size", "network.mult"], message);
         }
         let encodable = task.makes_images() || self.latent.is_none();
-        checks.require(encodable, &["task.residual", "latent"], "must be 0 on latents: an autoencoder is of images");
+        checks.require(encodable, &["task.residual", "latent"], "must be 0 on latents: the autoencoder encodes images, not residuals");
         let augment = self.train.augment == 0.0;
-        let message = "must be 0: the condition would have to follow";
+        let message = "must be 0: the augmentation does not transform the condition";
         checks.require(augment, &["train.augment", "network.kind"], message);
         let cached = self.latent.as_ref().is_some_and(|latent| latent.cache.is_some());
-        let message = "is for generation only: a task cuts its images anew each time";
+        let message = "is for unconditional generation only: a task crops its images at random in every step";
         checks.require(!cached, &["latent.cache", "task"], message);
     }
 }

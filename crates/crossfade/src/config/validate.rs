@@ -111,15 +111,15 @@ impl RunConfig {
         // The raw targets of the adaptive weighting use c_out² = 1 − c_skip σ_t (§4.1), which the older scalings do not have.
         if matches!(adm.precond, Precond::OlderRelease | Precond::Conditional | Precond::DiffusionEdge) {
             return Err(Error::request(
-                "loss.weighting = \"adaptive\" does not fit this process.precond; use precond.kind = \"optimal\", or another \
-                 weighting such as \"reference\"",
+                "loss.weighting = \"adaptive\" does not fit this process.precond; use process.precond.kind = \"optimal\", or \
+                 another weighting such as \"reference\"",
             ));
         }
         // The optimal scalings give both heads of one decoder the same raw target; without scalings they have two.
         if adm.precond == Precond::None && self.network.decoders() == Decoders::One {
             return Err(Error::request(
-                "loss.weighting = \"adaptive\" with precond.kind = \"none\" asks one decoder for two outputs; use two \
-                 decoders, or precond.kind = \"optimal\"",
+                "loss.weighting = \"adaptive\" with process.precond.kind = \"none\" asks one decoder for two outputs; use \
+                 two decoders, or process.precond.kind = \"optimal\"",
             ));
         }
         Ok(())
@@ -241,7 +241,8 @@ impl RunConfig {
             self.process.name()
         );
         checks.require(self.process.blends(&s.blend), &["sample.blend", "process.kind"], message);
-        if (1..=1_000_000).contains(&s.steps) {
+        // Times of a process whose own options make no sense would only repeat that in other words.
+        if (1..=1_000_000).contains(&s.steps) && self.process.validate().is_empty() {
             match s.resolved(&self.process) {
                 Err(error) => checks.require(false, &["sample.sampler", "process"], error.to_string()),
                 Ok(sample) => {

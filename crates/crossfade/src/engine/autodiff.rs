@@ -23,16 +23,18 @@ use conv::{ConvBackward, convolve_tracked};
 use linear::{LinearBackward, linear_tracked};
 use norm::norm_tracked;
 
+/// A tensor for which gradients may be recorded.
 pub(super) type Tracked<C> = FloatTensor<Autodiff<Flex, C>>;
 
+/// The output of node `id`, which the checkpointer kept or recomputes.
 pub(super) fn retrieve(checkpointer: &mut Checkpointer, id: NodeId) -> Contiguous {
     Contiguous::new(checkpointer.retrieve_node_output::<FlexTensor>(id))
 }
 
-/// Computes the result of a cheap operation a second time, to the same bits.
+/// Computes the result of a cheap operation a second time, with exactly the same bits.
 ///
-/// With `train.recompute` the results of operations that cost little beside a convolution are not kept for the backward
-/// pass, which trades a little time for much of the memory.
+/// With `train.recompute` the results of operations that cost little compared to a convolution are not kept for the
+/// backward pass. This saves much memory for little time.
 #[derive(Debug)]
 struct Recompute {
     inputs: Vec<NodeId>,
@@ -72,7 +74,7 @@ struct AttentionBackward;
 #[derive(Clone, Debug)]
 struct AttentionState {
     qkv: NodeId,
-    /// The output, which costs no memory: the next layer keeps it too.
+    /// The output of the attention. Keeping it costs no memory, because the next layer keeps it too.
     out: FlexTensor,
     log_sums: Arc<Vec<f32>>,
     heads: usize,
@@ -97,7 +99,7 @@ impl Backward<Flex, 1> for AttentionBackward {
 struct ConcatBackward;
 
 impl Backward<Flex, 2> for ConcatBackward {
-    /// Channels of both.
+    /// The numbers of channels of both inputs.
     type State = [usize; 2];
 
     fn backward(self, ops: Ops<[usize; 2], 2>, grads: &mut Gradients, _: &mut Checkpointer) {
@@ -132,7 +134,7 @@ impl Backward<Flex, 1> for SiluBackward {
     }
 }
 
-/// Gradient of the operations that are linear in their only input and so need not keep it.
+/// Gradient of operations that are linear in their only input, so that the input need not be kept.
 #[derive(Debug)]
 struct LinearOpBackward;
 

@@ -38,13 +38,13 @@ impl SeparableMap {
     }
 }
 
-/// Mean and variance of every channel of a batch, filled in by [`batch_norm`]. An extension operation returns one tensor, so
-/// that the moments leave it through this argument.
+/// Mean and variance of every channel of a batch, filled in by [`batch_norm`]. Extension operations of the engine can
+/// return only one tensor, so these leave the operation through a shared argument.
 #[derive(Clone, Debug, Default)]
 pub struct BatchMoments(Arc<OnceLock<Vec<[f32; 2]>>>);
 
 impl BatchMoments {
-    /// Means, then biased variances.
+    /// The means and the biased variances of all channels.
     pub fn split(&self) -> [Vec<f32>; 2] {
         [0, 1].map(|i| self.0.get().into_iter().flatten().map(|moments| moments[i]).collect())
     }
@@ -106,9 +106,9 @@ fn attention_forward(qkv: FlexTensor, heads: usize) -> (FlexTensor, Vec<f32>) {
     let qkv = Contiguous::new(qkv);
     let shape = attention_shape(&qkv, heads);
     let [b, c3, h, w] = qkv.dims();
-    let (mut out, mut kept) = (OutputBuffer::new(shape.out_len()), vec![0.0; shape.saved_len()]);
-    linear_attention::forward(qkv.values(), shape, out.values(), &mut kept);
-    (out.into_tensor([b, c3 / 3, h, w]), kept)
+    let (mut out, mut saved) = (OutputBuffer::new(shape.out_len()), vec![0.0; shape.saved_len()]);
+    linear_attention::forward(qkv.values(), shape, out.values(), &mut saved);
+    (out.into_tensor([b, c3 / 3, h, w]), saved)
 }
 
 fn channel_norm_forward(x: FlexTensor, gain: FlexTensor) -> (FlexTensor, Vec<f32>) {
@@ -123,6 +123,8 @@ fn channel_norm_forward(x: FlexTensor, gain: FlexTensor) -> (FlexTensor, Vec<f32
 fn batch_norm_forward(inputs: [FlexTensor; 3], epsilon: f64, moments: &BatchMoments) -> (FlexTensor, Vec<[f32; 2]>) {
     let [x, gamma, beta] = inputs.map(Contiguous::new);
     let [_, c, h, w] = x.dims();
+    // The cell is filled once; a second forward pass in the same step (recomputation) sees the same input and
+    // moments.
     let found = moments.0.get_or_init(|| batch_norm::moments(x.values(), c, h * w));
     let rstd = |variance: f32| (1.0 / (f64::from(variance) + epsilon).sqrt()) as f32;
     let stats: Vec<[f32; 2]> = found.iter().map(|&[mean, variance]| [mean, rstd(variance)]).collect();
@@ -164,7 +166,7 @@ struct AttentionBackward;
 #[derive(Clone, Debug)]
 struct AttentionState {
     qkv: NodeId,
-    kept: Arc<Vec<f32>>,
+    saved: Arc<Vec<f32>>,
     heads: usize,
 }
 
@@ -176,7 +178,7 @@ impl Backward<Flex, 1> for AttentionBackward {
         let qkv = retrieve(checkpointer, ops.state.qkv);
         let shape = attention_shape(&qkv, ops.state.heads);
         let mut dqkv = OutputBuffer::new(qkv.values().len());
-        linear_attention::backward(qkv.values(), dy.values(), &ops.state.kept, shape, dqkv.values());
+        linear_attention::backward(qkv.values(), dy.values(), &ops.state.saved, shape, dqkv.values());
         if let [Some(parent)] = ops.parents {
             grads.register::<Flex>(parent.id, dqkv.into_tensor(qkv.shape()));
         }
@@ -263,8 +265,8 @@ impl<C: CheckpointStrategy> ConditionOps for Autodiff<Flex, C> {
         match AttentionBackward.prepare::<C>([qkv.node()]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
                 let id = prep.checkpoint(&qkv);
-                let (out, kept) = attention_forward(qkv.into_primitive(), heads);
-                prep.finish(AttentionState { qkv: id, kept: Arc::new(kept), heads }, out)
+                let (out, saved) = attention_forward(qkv.into_primitive(), heads);
+                prep.finish(AttentionState { qkv: id, saved: Arc::new(saved), heads }, out)
             }
             OpsKind::UnTracked(prep) => prep.finish(attention_forward(qkv.into_primitive(), heads).0),
         }

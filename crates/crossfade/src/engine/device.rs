@@ -1,15 +1,15 @@
-//! Devices by name: one line and one cargo feature per backend.
+//! Devices by name: one line and one cargo feature for each backend.
 use burn::tensor::Device;
 
 use crate::error::{Error, Result};
 
-/// The names that [`device`] knows; each but the first needs the cargo feature of the same name,
-/// `vulkan` that or `wgpu`.
+/// The names that [`device`] accepts. Each but `cpu` needs the cargo feature of the same name (`vulkan` can also be
+/// enabled by `wgpu`).
 pub const DEVICES: [&str; 5] = ["cpu", "cuda", "rocm", "metal", "vulkan"];
 
 /// Opens a device: `cpu`, or `cuda`, `rocm`, `metal`, `vulkan` with an optional `:index`.
 ///
-/// Nothing is ever chosen silently: a device that is not compiled in or not present is an error.
+/// There is no silent fallback: a device that is not compiled in or not present is an error.
 pub fn device(name: &str) -> Result<Device> {
     let (kind, index) = match name.split_once(':') {
         None => (name, None),
@@ -38,14 +38,14 @@ pub fn device(name: &str) -> Result<Device> {
     }
 }
 
-/// The device as training uses it: it records what gradients need, with `recompute` all but the results of cheap
-/// operations, which are then computed again.
+/// The device with gradient recording for training. With `recompute` the results of cheap operations are not kept but
+/// computed again in the backward pass.
 pub fn recording(device: &Device, recompute: bool) -> Device {
     let device = device.clone().autodiff();
     if recompute { device.gradient_checkpointing() } else { device }
 }
 
-/// Opens an adapter now, because the lazy constructors panic at the first use when there is none.
+/// Opens the adapter immediately; the lazy constructors would panic at first use if there is none.
 #[cfg(any(feature = "metal", feature = "vulkan", feature = "wgpu"))]
 fn wgpu(name: &str, index: Option<usize>, api: burn::tensor::wgpu::WgpuBackend) -> Result<Device> {
     use burn::tensor::DeviceKind;

@@ -1,8 +1,9 @@
-//! The only file that knows how the CPU backend stores a tensor, and where the memory of results comes from.
+//! Access to the memory of the CPU backend's tensors, and a pool from which results get their memory. No other file
+//! depends on how the backend stores a tensor.
 //!
-//! Memory of inputs that an operation has consumed and that nobody else holds goes into a pool, from which the results of
-//! later operations take it: a network asks for the same sizes again and again, and the page faults of fresh memory cost as
-//! much time as the work on it.
+//! When an operation has consumed an input to which nothing else refers, the input's memory goes into the pool and is
+//! reused for later results. A network requests the same sizes again and again, and the page faults of fresh memory
+//! would cost as much time as the computation.
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 use std::collections::VecDeque;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whether the CPU kernels apply to `x`: f32 on the CPU, with or without gradients.
 pub fn has_kernels<const D: usize>(x: &Tensor<D>) -> bool {
-    // Devices that differ only in whether they record gradients are equal.
+    // The comparison ignores whether a device records gradients.
     x.device() == Device::flex() && x.dtype() == DType::F32
 }
 
@@ -35,7 +36,7 @@ impl Contiguous {
         self.0.layout().shape().clone()
     }
 
-    /// The tensor's memory, if it holds nothing else.
+    /// The tensor's memory; `None` if the tensor is a view of a part of it.
     pub fn memory(&self) -> Option<Arc<Bytes>> {
         (self.0.bytes().len() == 4 * self.values().len()).then(|| self.0.data_arc())
     }
@@ -57,7 +58,7 @@ impl Drop for Contiguous {
     }
 }
 
-/// Memory for a result, from the pool if it has some of that size.
+/// Memory for a result, taken from the pool if it has a block of that size.
 pub struct OutputBuffer(FlexTensor);
 
 impl OutputBuffer {
@@ -84,10 +85,10 @@ impl OutputBuffer {
 /// Bytes below which the system's allocator is as fast as the pool.
 const SMALL: usize = 1 << 14;
 
-/// Requests after which memory that nobody asked for is given back to the system: several training steps.
-const PATIENCE: u64 = 4096;
+/// After this many requests, about several training steps, an unused block is returned to the system.
+const MAX_IDLE_REQUESTS: u64 = 4096;
 
-/// Idle memory, in the order of its return.
+/// Unused blocks, each with the request count at its return, oldest first.
 struct Pool {
     idle: VecDeque<(u64, FlexTensor)>,
     requests: u64,
@@ -104,13 +105,14 @@ impl Pool {
         self.idle.push_back((self.requests, tensor));
     }
 
-    /// The block of exactly `bytes` that came back last, since it is the likeliest to be in the processor's cache.
+    /// The most recently returned block of exactly `bytes`, since it is the most likely one to be in the processor's
+    /// cache.
     fn take(&mut self, bytes: usize) -> Option<FlexTensor> {
         self.requests += 1;
-        while self.idle.front().is_some_and(|(since, _)| since + PATIENCE < self.requests) {
+        while self.idle.front().is_some_and(|(since, _)| since + MAX_IDLE_REQUESTS < self.requests) {
             self.idle.pop_front();
         }
-        // Another thread may have put it here and not yet dropped its own reference.
+        // The thread that returned the block may not have dropped its own reference yet.
         let fits = |(_, t): &(u64, FlexTensor)| t.bytes().len() == bytes && t.is_unique();
         let at = self.idle.iter().rposition(fits)?;
         self.idle.remove(at).map(|(_, tensor)| tensor)

@@ -2,7 +2,7 @@
 use super::{Tensor, column};
 use crossfade_math::{Coef, Field};
 
-/// Images in \[−1, 1\] or anything of their shape.
+/// A batch of images in \[−1, 1\], or any tensor of that shape.
 ///
 /// # Shapes
 /// `[B, C, H, W]`; a coefficient is one number, or one for each of the B samples.
@@ -15,7 +15,7 @@ impl Images {
         tensor.chunk(parts, 1).into_iter().map(Self).collect()
     }
 
-    /// The opposite of [`Images::split`].
+    /// Concatenates along the channels: the inverse of [`Images::split`].
     pub fn concat(parts: &[Self]) -> Tensor<4> {
         match parts {
             [one] => one.0.clone(),
@@ -24,7 +24,7 @@ impl Images {
     }
 }
 
-/// c·x without a pass over memory where c = 1.
+/// c·x. For c = 1, which many formulas have, no pass over the memory is needed.
 fn scaled(c: &Coef, x: &Tensor<4>) -> Tensor<4> {
     match c {
         Coef::Same(1.0) => x.clone(),
@@ -54,13 +54,13 @@ impl Field for Images {
     fn asin(&self) -> Self {
         Self(self.0.clone().asin())
     }
-    /// Even series below |z| = ½ (next term 5e-12), the quotient above.
+    /// An even series below |z| = ½ (its next term is 5e-12) avoids 0/0; above it is the quotient.
     fn sinc(&self) -> Self {
         let z = self.0.clone();
         let series = horner(z.clone().square(), &[1.0, -1.0 / 6.0, 1.0 / 120.0, -1.0 / 5040.0, 1.0 / 362_880.0]);
         small_or(z.clone(), series, |z| z.clone().sin() / z)
     }
-    /// Series below |z| = ½ (next term 2e-11): e^z − 1 would lose digits there.
+    /// A series below |z| = ½ (its next term is 2e-11), because e^z − 1 in f32 would lose digits there.
     fn exprel(&self) -> Self {
         let factorials = [1.0, 2.0, 6.0, 24.0, 120.0, 720.0, 5040.0, 40_320.0, 362_880.0];
         let series = horner(self.0.clone(), &factorials.map(|f| 1.0 / f));
@@ -73,12 +73,13 @@ impl Field for Images {
 
 /// Σ c_k z^k.
 fn horner(z: Tensor<4>, c: &[f64]) -> Tensor<4> {
-    let (last, rest) = c.split_last().expect("a polynomial has coefficients");
+    let (last, lower) = c.split_last().expect("a polynomial has coefficients");
     let start = z.zeros_like() + *last as f32;
-    rest.iter().rev().fold(start, |sum, &c| sum * z.clone() + c as f32)
+    lower.iter().rev().fold(start, |sum, &c| sum * z.clone() + c as f32)
 }
 
-/// `series` where |z| < ½, `f(z)` elsewhere; f never sees a small z.
+/// `series` where |z| < ½, `f(z)` elsewhere. f is never evaluated at a small z: a NaN from 0/0 would survive the
+/// masking in the gradient.
 fn small_or(z: Tensor<4>, series: Tensor<4>, f: impl Fn(Tensor<4>) -> Tensor<4>) -> Images {
     let small = z.clone().abs().lower_elem(0.5);
     let safe = z.mask_fill(small.clone(), 1.0);

@@ -1,5 +1,5 @@
-//! All that the rest of the toolkit needs to know of tensors and devices; only this folder, the networks and the training
-//! loop name the tensor engine (`tests/boundaries.rs`).
+//! Tensors and devices. Only this module, the networks and the training loop use the tensor engine directly
+//! (`tests/boundaries.rs`), so that the engine can be exchanged.
 mod autodiff;
 pub(crate) mod condition;
 mod device;
@@ -35,7 +35,7 @@ pub fn to_host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     data.try_into_vec().expect("data just converted to f32")
 }
 
-/// Coefficients, one for each sample, in a shape that multiplies images.
+/// One coefficient for each sample, in a shape that can be multiplied with images.
 ///
 /// # Shapes
 /// `[B]` numbers to `[B, 1, 1, 1]`.
@@ -43,7 +43,7 @@ pub fn column(values: &[f64], device: &Device) -> Tensor<4> {
     vector(values, device).reshape([values.len(), 1, 1, 1])
 }
 
-/// A vector of f64 numbers, rounded once to the device's precision.
+/// A vector of f64 numbers. They are rounded to f32 only here, after all arithmetic on coefficients.
 ///
 /// # Shapes
 /// `[B]` numbers to `[B]`.

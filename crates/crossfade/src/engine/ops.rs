@@ -1,7 +1,7 @@
 //! CPU kernels as operations of the tensor engine: the backend's extension trait, and the functions that layers call.
 //!
-//! The functions assume [`has_kernels`](super::has_kernels) of their inputs; the layers test it and have the engine's own
-//! operations for everything else.
+//! The functions require [`has_kernels`](super::has_kernels) of their inputs. The layers check it and fall back to
+//! the engine's own operations.
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, ExtensionType, Flex, backend_extension};
@@ -122,7 +122,7 @@ pub fn self_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
     Tensor::from_dispatch(Dispatch::self_attention(qkv.into_dispatch(), heads))
 }
 
-/// [`linear`] computes layers of a multiple of this many inputs.
+/// [`linear`] supports layers whose number of inputs is a multiple of this.
 pub const LINEAR_WIDTH: usize = linear::WIDTH;
 
 /// # Shapes
@@ -169,8 +169,8 @@ pub(super) fn conv_shape(x: &FlexTensor, weight: &FlexTensor, stride: usize, pad
     ConvShape { n, ci, co, h, w, kernel, stride, padding }
 }
 
-/// The convolution of x with weight and bias, added to `base`. Weights that are `constant` (no gradient is recorded) are
-/// brought into the kernel's order once and kept.
+/// The convolution of x with weight and bias, added to `base`. Weights that are `constant` (no gradient is recorded)
+/// are brought into the kernel's layout once and cached.
 pub(super) fn conv_forward(
     inputs: [FlexTensor; 3],
     base: OptionalTensor<Flex>,
@@ -208,6 +208,7 @@ pub(super) fn norm_forward(
     let tail =
         NormTail { gamma: gamma.values(), beta: beta.values(), scale_shift: modulation.map(Contiguous::values), silu };
     let (mut out, mut stats) = (OutputBuffer::new(shape.len()), vec![[0.0; 2]; shape.n * groups]);
+    // Normalisation, modulation and SiLU in one pass: they are limited by memory bandwidth and not by arithmetic.
     norm::forward(x.values(), tail, NORM_EPSILON as f32, shape, out.values(), &mut stats);
     (out.into_tensor(x.shape()), stats)
 }
@@ -218,7 +219,7 @@ pub(super) fn attention_shape(qkv: &Contiguous, heads: usize) -> AttentionShape 
     AttentionShape { n, heads, d: c3 / 3 / heads, positions: h * w }
 }
 
-/// The output and the logarithms of the softmax's denominators.
+/// The output and log Σ exp of every row, from which the backward pass recomputes the softmax instead of storing it.
 pub(super) fn attention_forward(qkv: &Contiguous, heads: usize) -> (FlexTensor, Vec<f32>) {
     let shape = attention_shape(qkv, heads);
     let [b, c3, h, w] = qkv.dims();
@@ -233,7 +234,8 @@ pub(super) fn linear_shape(x: &Contiguous, weight: &Contiguous) -> LinearShape {
     LinearShape { n, cin, cout }
 }
 
-/// x times the mask, which is drawn in the same pass.
+/// x with dropout applied. The mask is a function of its counters and is recomputed in the same pass over memory, so
+/// that it is never stored: the gradient applies it again.
 pub(super) fn apply_dropout(x: Contiguous, mask: &DropoutMask) -> FlexTensor {
     let mut out = OutputBuffer::new(x.values().len());
     dropout::dropout(x.values(), &mask.starts, mask.threshold, out.values());

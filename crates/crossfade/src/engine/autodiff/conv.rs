@@ -11,11 +11,12 @@ use super::super::flex::{Contiguous, OutputBuffer};
 use super::super::ops::{OptionalTensor, conv_forward, conv_shape};
 use super::{Tracked, retrieve};
 
-/// Inputs are x, weight, bias and, if N = 4, what the result was added to.
+/// The gradient node; its inputs are x, weight, bias and, if N = 4, the tensor to which the result was added.
 #[derive(Debug)]
 pub(super) struct ConvBackward;
 
-/// x is kept only if weights or bias need a gradient, the weights only if x does.
+/// What the backward pass needs. dx needs the weights and dw needs x, so that frozen weights cost no activation
+/// memory and the first layer keeps no weights.
 #[derive(Clone, Debug)]
 pub(super) struct ConvState {
     x: Option<NodeId>,
@@ -49,11 +50,13 @@ impl<const N: usize> Backward<Flex, N> for ConvBackward {
             }
         }
         if let Some(parent) = to_base {
+            // The gradient of an addition is the gradient itself; sharing it avoids a copy.
             grads.register::<Flex>(parent.id, dy.share());
         }
     }
 }
 
+/// Runs the convolution; while gradients are recorded the weights change, so that preparing them would be wasted.
 pub(super) fn convolve_tracked<C: CheckpointStrategy, const N: usize>(
     prep: OpsKind<ConvBackward, Flex, ConvState, C, N>,
     [x, weight, bias]: [Tracked<C>; 3],
@@ -64,9 +67,9 @@ pub(super) fn convolve_tracked<C: CheckpointStrategy, const N: usize>(
     let shape = conv_shape(x.primitive(), weight.primitive(), stride, padding);
     match prep {
         OpsKind::Tracked(mut prep) => {
-            let learns = weight.is_tracked() || bias.is_tracked();
+            let needs_x = weight.is_tracked() || bias.is_tracked();
             let state = ConvState {
-                x: learns.then(|| prep.checkpoint(&x)),
+                x: needs_x.then(|| prep.checkpoint(&x)),
                 weight: x.is_tracked().then(|| prep.checkpoint(&weight)),
                 shape,
             };

@@ -11,7 +11,7 @@ use super::super::flex::{Contiguous, OutputBuffer};
 use super::super::ops::{FusedOps, OptionalTensor, linear_shape};
 use super::{Tracked, retrieve};
 
-/// Inputs are x, weight and, if N = 3, the bias.
+/// The gradient node; its inputs are x, weight and, if N = 3, the bias.
 #[derive(Debug)]
 pub(super) struct LinearBackward;
 
@@ -34,6 +34,7 @@ impl<const N: usize> Backward<Flex, N> for LinearBackward {
     }
 }
 
+/// Runs the layer and keeps x and weight for the backward pass if gradients are recorded.
 pub(super) fn linear_tracked<C: CheckpointStrategy, const N: usize>(
     prep: OpsKind<LinearBackward, Flex, [NodeId; 2], C, N>,
     x: Tracked<C>,

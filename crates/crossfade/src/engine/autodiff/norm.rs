@@ -12,7 +12,7 @@ use super::super::flex::{Contiguous, OutputBuffer};
 use super::super::ops::{norm_forward, norm_shape};
 use super::{CheapOp, Recompute, Tracked, retrieve};
 
-/// Inputs are x, γ, β and, if N = 4, the modulation.
+/// The gradient node; its inputs are x, γ, β and, if N = 4, the modulation.
 #[derive(Debug)]
 pub(super) struct NormBackward;
 
@@ -41,8 +41,8 @@ impl<const N: usize> Backward<Flex, N> for NormBackward {
         };
         let mut results: Vec<OutputBuffer> =
             inputs.iter().map(|input| OutputBuffer::new(input.values().len())).collect();
-        let [dx, gamma, beta, rest @ ..] = results.as_mut_slice() else { unreachable!("a norm has three inputs") };
-        let scale_shift = rest.first_mut().map(OutputBuffer::values);
+        let [dx, gamma, beta, modulation_grad @ ..] = results.as_mut_slice() else { unreachable!("a norm has three inputs") };
+        let scale_shift = modulation_grad.first_mut().map(OutputBuffer::values);
         let out = NormGrads { x: dx.values(), gamma: gamma.values(), beta: beta.values(), scale_shift };
         norm::backward(x.values(), dy.values(), tail, &state.stats, shape, out);
         for ((parent, result), input) in ops.parents.into_iter().zip(results).zip(&inputs) {
@@ -53,6 +53,8 @@ impl<const N: usize> Backward<Flex, N> for NormBackward {
     }
 }
 
+/// Runs the normalisation. It is declared memory-bound, so that with `train.recompute` its output is computed again
+/// in the backward pass instead of kept.
 pub(super) fn norm_tracked<C: CheckpointStrategy, const N: usize>(
     inputs: [Tracked<C>; N],
     groups: usize,

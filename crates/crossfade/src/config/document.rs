@@ -1,0 +1,101 @@
+//! A TOML file with the line numbers of its keys, read as far as its syntax allows.
+use super::read::{MAX_PROBLEMS, Problem, join};
+use std::collections::HashMap;
+use toml::Table;
+use toml::de::{DeTable, DeValue};
+
+/// A parsed file with the line number of each key.
+pub(super) struct Document {
+    /// The content, without lines that cannot be parsed.
+    pub table: Table,
+    /// Lines with syntax errors: number and message.
+    pub syntax: Vec<(usize, String)>,
+    origin: String,
+    lines: HashMap<String, usize>,
+}
+
+impl Document {
+    /// Parses `text`; `origin` is its file name for messages.
+    pub fn parse(text: &str, origin: &str) -> Self {
+        let mut readable = text.to_string();
+        let mut syntax: Vec<(usize, String)> = Vec::new();
+        // The parser stops at a syntax error, so the line is blanked and the text is parsed again to find further errors.
+        loop {
+            let (parsed, errors) = DeTable::parse_recoverable(&readable);
+            let mut lines = HashMap::new();
+            collect_lines(&readable, parsed.get_ref(), "", &mut lines);
+            let table: Result<Table, _> = serde::Deserialize::deserialize(toml::Deserializer::from(parsed));
+            let mut fresh: Vec<(usize, String)> = (errors.iter().chain(table.as_ref().err()))
+                .map(|e| (e.span().map_or(1, |span| line_of(&readable, span.start)), e.message()))
+                .map(|(line, message)| (line, format!("{origin}:{line}: {message}")))
+                .filter(|(line, _)| syntax.iter().all(|(known, _)| known != line))
+                .collect();
+            fresh.sort_by_key(|(line, _)| *line);
+            fresh.dedup_by_key(|(line, _)| *line);
+            fresh.truncate(MAX_PROBLEMS);
+            if fresh.is_empty() || syntax.len() >= MAX_PROBLEMS {
+                return Self { table: table.unwrap_or_default(), syntax, origin: origin.to_string(), lines };
+            }
+            readable = blanked(&readable, &fresh);
+            syntax.extend(fresh);
+        }
+    }
+
+    /// Whether the key is on a line with a syntax error.
+    pub fn is_broken(&self, path: &str) -> bool {
+        let line = self.lines.get(path);
+        self.syntax.iter().any(|(broken, _)| Some(broken) == line)
+    }
+
+    /// The problem as `origin:LINE: key: message`, and its line for sorting. If the key is not in the file, the line is
+    /// that of its section.
+    pub fn locate(&self, problem: &Problem) -> (usize, String) {
+        let mut path = problem.path.as_str();
+        loop {
+            if let Some(&line) = self.lines.get(path) {
+                return (line, format!("{}:{line}: {problem}", self.origin));
+            }
+            match path.rsplit_once('.') {
+                Some((section, _)) => path = section,
+                None => return (usize::MAX, format!("{}: {problem}", self.origin)),
+            }
+        }
+    }
+}
+
+/// The text with broken lines replaced by spaces. If the header of a section is broken, the whole section is, because its
+/// keys would be taken for those of the section before.
+fn blanked(text: &str, broken: &[(usize, String)]) -> String {
+    let mut skipping = false;
+    let lines = text.split('\n').enumerate().map(|(i, line)| {
+        let header = line.trim_start().starts_with('[');
+        let bad = broken.iter().any(|(number, _)| *number == i + 1);
+        skipping = if header { bad } else { skipping };
+        if bad || skipping { " ".repeat(line.len()) } else { line.to_string() }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&b| b == b'\n').count()
+}
+
+fn collect_lines(text: &str, table: &DeTable, section: &str, lines: &mut HashMap<String, usize>) {
+    for (key, value) in table.iter() {
+        let path = join(section, key.get_ref());
+        lines.insert(path.clone(), line_of(text, key.span().start));
+        match value.get_ref() {
+            DeValue::Table(inner) => collect_lines(text, inner, &path, lines),
+            DeValue::Array(list) => {
+                for (i, item) in list.iter().enumerate() {
+                    if let DeValue::Table(inner) = item.get_ref() {
+                        let path = join(&path, &i.to_string());
+                        lines.insert(path.clone(), line_of(text, item.span().start));
+                        collect_lines(text, inner, &path, lines);
+                    }
+                }
+            }
+            _ => (),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Writing safetensors files. It is done by hand because the writer of the `safetensors` crate keeps its metadata in a
+//! hash map, whose order differs from run to run: the same weights would not give the same file.
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use flate2::Crc;
+use serde_json::{Value, json};
+
+use super::{CHECKSUM, HostTensor};
+use crate::error::Result;
+use crate::files::write_whole;
+
+/// A borrowed tensor: name, shape, values in row-major order.
+pub(crate) type TensorView<'a> = (&'a str, &'a [usize], &'a [f32]);
+
+/// The header's key for its text entries; all other keys are names of tensors.
+const METADATA: &str = "__metadata__";
+
+/// Writes tensors and metadata to a safetensors file, sorted by name.
+///
+/// The file is written atomically, and equal content gives equal bytes.
+pub fn save_tensors(path: &Path, tensors: &[HostTensor], metadata: &BTreeMap<String, String>) -> Result<()> {
+    let views = tensors.iter().map(|(name, shape, values)| (name.as_str(), shape.as_slice(), values.as_slice()));
+    write_tensors(path, &views.collect::<Vec<_>>(), metadata)
+}
+
+/// As [`save_tensors`], for borrowed tensors.
+pub(crate) fn write_tensors(path: &Path, tensors: &[TensorView], metadata: &BTreeMap<String, String>) -> Result<()> {
+    let mut sorted = tensors.to_vec();
+    sorted.sort_by_key(|(name, ..)| *name);
+    let mut crc = Crc::new();
+    sorted.iter().flat_map(|(.., values)| blocks(values)).for_each(|bytes| crc.update(&bytes));
+    let mut metadata = metadata.clone();
+    metadata.insert(CHECKSUM.to_owned(), format!("{:08x}", crc.sum()));
+    for (name, shape, values) in &sorted {
+        assert_eq!(shape.iter().product::<usize>(), values.len(), "{name} has the shape {shape:?}");
+    }
+    let shapes: Vec<_> = sorted.iter().map(|(name, shape, _)| (*name, *shape)).collect();
+    let header = header(&shapes, &metadata);
+    write_whole(path, |file| {
+        file.write_all(&header)?;
+        sorted.iter().flat_map(|(.., values)| blocks(values)).try_for_each(|bytes| file.write_all(&bytes))
+    })
+}
+
+/// Writes one tensor that need not fit into memory. `rows(first)` returns the values of any number of rows, starting
+/// with row `first`.
+pub(crate) fn write_rows(
+    path: &Path,
+    name: &str,
+    shape: &[usize],
+    metadata: &BTreeMap<String, String>,
+    rows: &mut dyn FnMut(usize) -> Result<Vec<f32>>,
+) -> Result<()> {
+    let header = header(&[(name, shape)], metadata);
+    let width: usize = shape[1..].iter().product();
+    // The closure can only return I/O errors, so the caller's own error leaves it through this variable.
+    let mut failure = None;
+    let written = write_whole(path, |file| {
+        file.write_all(&header)?;
+        let mut row = 0;
+        while row < shape[0] {
+            let values = rows(row).map_err(|e| {
+                failure = Some(e);
+                std::io::Error::other("no more rows")
+            })?;
+            assert!(!values.is_empty() && values.len().is_multiple_of(width), "rows of {width} values");
+            row += values.len() / width;
+            blocks(&values).try_for_each(|bytes| file.write_all(&bytes))?;
+        }
+        Ok(())
+    });
+    failure.map_or(written, Err)
+}
+
+/// The little-endian bytes of `values` in blocks, so that no second copy of a large tensor is needed.
+fn blocks(values: &[f32]) -> impl Iterator<Item = Vec<u8>> {
+    values.chunks(1 << 14).map(|block| block.iter().flat_map(|v| v.to_le_bytes()).collect())
+}
+
+/// The length and the JSON header, padded with spaces so that the tensors after it are aligned to 8 bytes.
+fn header(sorted: &[(&str, &[usize])], metadata: &BTreeMap<String, String>) -> Vec<u8> {
+    let mut entries: BTreeMap<&str, Value> = BTreeMap::from([(METADATA, json!(metadata))]);
+    let mut start = 0;
+    for (name, shape) in sorted {
+        let end = start + 4 * shape.iter().product::<usize>();
+        let entry = json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, end] });
+        assert!(entries.insert(name, entry).is_none(), "two tensors are named {name}");
+        start = end;
+    }
+    let mut bytes = json!(entries).to_string().into_bytes();
+    bytes.resize(bytes.len().next_multiple_of(8), b' ');
+    [&(bytes.len() as u64).to_le_bytes(), bytes.as_slice()].concat()
+}
