@@ -1,4 +1,4 @@
-//! What a network costs: weights, arithmetic, evaluations, time, memory.
+//! The cost of a network: parameters, multiply-accumulates, evaluations, time, memory.
 use std::fmt;
 use std::time::Instant;
 
@@ -13,20 +13,20 @@ use crate::generate::{Pipeline, StartNoise};
 use crate::nn::config::{BlockPlan, Resample};
 use crate::nn::{BackboneConfig, Decoders, NetworkPorts, UNetConfig};
 
-/// Multiplications with an addition of one evaluation for one image. Normalisations, activations, sums, resampling and
-/// softmax are not counted, as in PyTorch's `FlopCounterMode`, whose numbers are twice these.
+/// Multiply-accumulates of one network evaluation for one image. Normalisation, activations, sums, resampling and
+/// softmax are not counted, as in PyTorch's `FlopCounterMode`, which counts two FLOPs per multiply-accumulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Macs {
-    /// Convolutions, those of attention included.
+    /// Convolutions, including the projections of attention.
     pub convolution: u64,
-    /// Dense layers of the noise level's embedding.
+    /// Dense layers of the time embedding.
     pub linear: u64,
-    /// The two products of every attention.
+    /// The two matrix products of every attention.
     pub attention: u64,
 }
 
 impl Macs {
-    /// One evaluation of the network for one image of its resolution.
+    /// Counts one evaluation of the network for one image of its resolution.
     pub fn of(network: &UNetConfig, ports: NetworkPorts) -> Self {
         let mut count = Self::default();
         let (m, c) = (network.width as u64, network.channels as u64);
@@ -40,7 +40,8 @@ impl Macs {
         let decoders = if network.decoders == Decoders::Two { 2 } else { 1 };
         for _ in 0..decoders {
             let n = deepest * deepest;
-            // The split: a 3x3 convolution, the map, its query and key, and the map's attention to itself.
+            // The gate in front of each decoder: a 3x3 convolution, a map of one channel, its query and key, and the
+            // self-attention of the map.
             count.convolution += (9 * bottom * bottom + bottom + 2) * n;
             count.attention += 2 * n * n;
             count.blocks(&network.decoder_plan(), deepest, 4 * m);
@@ -53,7 +54,7 @@ impl Macs {
         count
     }
 
-    /// Adds blocks of which the first reads a picture of `side`.
+    /// Counts a sequence of blocks; the first one reads feature maps of `side`.
     fn blocks(&mut self, plan: &[BlockPlan], mut side: u64, embedding: u64) {
         for block in plan {
             side = match block.resample {
@@ -74,57 +75,57 @@ impl Macs {
         }
     }
 
-    /// All together.
+    /// The sum over all layers.
     pub fn total(&self) -> u64 {
         self.convolution + self.linear + self.attention
     }
 }
 
-/// What making an image costs.
+/// The cost of making one image.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
     /// Height and width of the images.
     pub resolution: [usize; 2],
-    /// Weights of the network.
+    /// The number of parameters of the network.
     pub parameters: u64,
-    /// Arithmetic of one evaluation; not known of networks with a condition.
+    /// Multiply-accumulates of one evaluation; none for conditional networks, whose layers are not counted.
     pub macs: Option<Macs>,
-    /// The sum of that.
+    /// Their sum.
     pub macs_per_evaluation: Option<u64>,
     /// The sampler.
     pub sampler: &'static str,
-    /// Its steps.
+    /// Sampling steps.
     pub steps: usize,
-    /// Its network evaluations for an image.
+    /// Network evaluations per image.
     pub evaluations: usize,
-    /// Arithmetic of an image.
+    /// Multiply-accumulates per image.
     pub macs_per_image: Option<u64>,
-    /// What was measured, if it was.
+    /// The measured speed, if it was measured.
     pub speed: Option<Speed>,
 }
 
-/// What was measured.
+/// Measured speed and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Speed {
-    /// Images made at once.
+    /// Images per batch.
     pub batch: usize,
-    /// Threads of the machine that were used.
+    /// Threads that were used.
     pub threads: usize,
     /// Seconds for a batch, the best of the repeats.
     pub seconds: f64,
-    /// batch/seconds
+    /// `batch / seconds`.
     pub images_per_second: f64,
-    /// Largest memory of the process, in MiB.
+    /// Peak resident memory of the process, in MiB.
     pub peak_memory_mib: u64,
 }
 
 impl Cost {
-    /// What can be counted without running the network.
+    /// Counts everything that needs no run of the network.
     pub fn count(config: &RunConfig) -> Result<Self> {
         let parameters = config.network.parameter_count(config.ports());
         let (macs, resolution) = match config.network.as_unet() {
             Some(network) => (Some(Macs::of(network, config.ports())), [network.resolution; 2]),
-            None => (None, side(config)?),
+            None => (None, task_size(config)?),
         };
         let sample = config.sample.resolved(&config.process)?;
         let evaluations = sample.evaluations(&config.process)?;
@@ -142,12 +143,12 @@ impl Cost {
     }
 }
 
-/// Height and width of a task's output in training.
-fn side(config: &RunConfig) -> Result<[usize; 2]> {
-    config.task.task().size().ok_or_else(|| Error::request("the task does not say the size of its images"))
+/// Height and width of a task's output at its training size.
+fn task_size(config: &RunConfig) -> Result<[usize; 2]> {
+    config.task.task().size().ok_or_else(|| Error::request("the task has no fixed image size"))
 }
 
-/// Times `repeat` batches after one that warms up: pictures, or tiles of the size of training for a task.
+/// Times `repeat` batches after a warm-up: images, or for a task tiles of the training size.
 pub fn measure(
     pipeline: &Pipeline,
     config: &RunConfig,
@@ -161,10 +162,11 @@ pub fn measure(
     let starts: Vec<StartNoise> = (0..batch as u64).map(StartNoise::Index).collect();
     let run = |pipeline: &Pipeline| -> Result<f64> {
         let began = Instant::now();
-        // The pipeline reads the values, which makes an asynchronous device finish.
+        // `sample` reads the values, which waits for an asynchronous device to finish.
         pipeline.sample(0, &starts, &mut |_| ())?;
         Ok(began.elapsed().as_secs_f64())
     };
+    // The warm-up takes one step only; it allocates memory and compiles shaders.
     run(&pipeline.with_sample(&SampleConfig { steps: 1, ..pipeline.sample_config().clone() })?)?;
     best(batch, repeat, progress, &mut || run(pipeline))
 }
@@ -176,7 +178,7 @@ fn measure_task(
     repeat: usize,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Speed> {
-    let (task, size) = (config.task.task(), side(config)?);
+    let (task, size) = (config.task.task(), task_size(config)?);
     let model = pipeline.task_model(config.task.name(), 0)?;
     let [height, width] = size.map(|side| side / task.scale());
     let channels = task.condition_channels();
@@ -192,7 +194,8 @@ fn measure_task(
     best(batch, repeat, progress, &mut run)
 }
 
-/// The best of `repeat` runs, each of which returns its seconds.
+/// The fastest of `repeat` runs, each of which returns its duration in seconds. The minimum is the least disturbed by other
+/// programs.
 fn best(
     batch: usize,
     repeat: usize,
@@ -215,7 +218,7 @@ fn best(
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let giga = |n: u64| match n {
+        let scaled = |n: u64| match n {
             0..10_000_000 => format!("{:.3} M", n as f64 / 1e6),
             _ => format!("{:.3} G", n as f64 / 1e9),
         };
@@ -224,14 +227,14 @@ impl fmt::Display for Cost {
         let [height, width] = self.resolution;
         writeln!(f, "an image                {height}x{width}")?;
         if let Some(macs) = macs {
-            writeln!(f, "MACs per evaluation     {}", giga(macs.total()))?;
-            writeln!(f, "  convolutions          {}", giga(macs.convolution))?;
-            writeln!(f, "  dense layers          {}", giga(macs.linear))?;
-            writeln!(f, "  attention             {}", giga(macs.attention))?;
+            writeln!(f, "MACs per evaluation     {}", scaled(macs.total()))?;
+            writeln!(f, "  convolutions          {}", scaled(macs.convolution))?;
+            writeln!(f, "  dense layers          {}", scaled(macs.linear))?;
+            writeln!(f, "  attention             {}", scaled(macs.attention))?;
         }
         writeln!(f, "evaluations per image   {evaluations} ({} with {steps} steps)", self.sampler)?;
         if let Some(macs) = self.macs_per_image {
-            writeln!(f, "MACs per image          {}", giga(macs))?;
+            writeln!(f, "MACs per image          {}", scaled(macs))?;
         }
         if let Some(speed) = &self.speed {
             let rate = speed.images_per_second;

@@ -89,7 +89,7 @@ struct Machine<'a, 'r, R: Reader<'a>> {
 
 impl<'a, R: Reader<'a>> Machine<'a, '_, R> {
     fn run(&mut self) -> Step<usize> {
-        // The limit keeps a hostile file from running for hours with a few looping memo references.
+        // Bounds the time and memory that a large hostile file can take.
         for _ in 0..MAX_OPCODES {
             let opcode = self.byte()?;
             if opcode == b'.' {

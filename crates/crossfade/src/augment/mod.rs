@@ -1,7 +1,7 @@
-//! The augmentation pipe (§2.6) on host images: flips, then one geometric warp of each image.
+//! The augmentation pipeline (§2.6) on host images: flips, then one geometric warp per image.
 //!
-//! Nine labels tell the network what happened to an image, so that augmented images do not leak into the
-//! samples. Every random number of an image is drawn up front into [`Draws`], a pure function of the sample counter.
+//! Nine labels tell the network how an image was augmented, so that sampled images do not look augmented. All random
+//! numbers of an image are drawn first, into [`Draws`], which depends on the sample counter alone.
 mod warp;
 
 use crate::rng::{Purpose, Stream};
@@ -9,10 +9,10 @@ use rayon::prelude::*;
 use std::f64::consts::PI;
 use warp::{Affine, Padding, Scratch};
 
-/// Numbers an image's label vector has: x-flip, y-flip, scale exponent, cos θ − 1, sin θ, w·cos r, w·sin r, t_x, t_y.
+/// Length of an image's label vector: x-flip, y-flip, scale exponent, cos θ − 1, sin θ, w·cos r, w·sin r, t_x, t_y.
 pub const LABELS: usize = 9;
 
-/// Multiplier of p for the horizontal flip: any p that is not zero makes it a fair coin.
+/// Multiplier of p for the horizontal flip: every p > 0 makes its gate pass, so that half of the images are flipped.
 const XFLIP: f64 = 1e8;
 /// Standard deviation of the exponents of both scalings.
 const SCALE_STD: f64 = 0.2;
@@ -21,7 +21,7 @@ const ANISO_ROTATE: f64 = 0.5;
 /// Standard deviation of a translation, as a fraction of the image's size.
 const TRANSLATE_STD: f64 = 0.125;
 
-/// All random draws of one image, in the reference's order. A gate lets its draw through when it is below the
+/// All random draws of one image, in the reference's order. A transform is applied if its gate is below its
 /// probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draws {
@@ -78,7 +78,7 @@ impl Draws {
         }
     }
 
-    /// What is left of the draws once every gate is applied with probability `p`.
+    /// The transforms that are applied with probability `p`.
     fn gated(&self, p: f64) -> Applied {
         let pass = |value: f64, gate: f64, probability: f64| if gate < probability { value } else { 0.0 };
         Applied {
@@ -93,7 +93,7 @@ impl Draws {
     }
 }
 
-/// What is done to one image; zero is nothing.
+/// The transforms applied to one image; zero means no change.
 struct Applied {
     xflip: bool,
     yflip: bool,
@@ -125,7 +125,8 @@ impl Applied {
         if self.theta != 0.0 {
             g = g.then_rotate(self.theta);
         }
-        // Without the test, Rot(−r)·Rot(r) would miss the identity by a rounding error.
+        // Without this test Rot(−r)·Rot(r) would differ from the identity by a rounding error, and unwarped images
+        // would be filtered.
         if self.aniso != 0.0 {
             let s = libm::exp2(SCALE_STD * self.aniso);
             g = g.then_rotate(-self.r).then_scale(1.0 / s, s).then_rotate(self.r);
@@ -135,26 +136,26 @@ impl Applied {
     }
 }
 
-/// How far an image is continued by reflection before it is warped; beyond that it is zero.
+/// How far an image is extended by reflection before it is warped; beyond that it is zero.
 ///
-/// Both choices give the same picture up to rounding, except within three pixels of its border, and there only if the
-/// warp shrinks or rotates: the filter's last taps then reach past the margin, into zeros or into more reflection,
-/// whichever the other images of a batch have asked for. On pixels in [−1, 1] that is less than 2e-4, or 1e-2 for a
-/// scaling at four standard deviations. (A margin is at most the size − 1. Where that cuts an image's own margin, it
-/// cuts the batch's as well, so both see the same zeros. Images under seven pixels are cut even without a warp; there
-/// `Batch` changes their border and `Image` does not.)
+/// Both choices give the same image up to rounding, except within three pixels of its border, and there only if the
+/// warp shrinks or rotates. The filter's last taps then read beyond the margin: zeros, or more reflection if another
+/// image of the batch needs a larger margin. On pixels in [−1, 1] the difference is below 2e-4, or 1e-2 for a scaling
+/// at four standard deviations. (A margin is at most the size − 1. Where this limits the margin of an image, it
+/// limits that of the batch as well, so that both read the same zeros. Images under seven pixels are limited even
+/// without a warp; there `Batch` changes their border and `Image` does not.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Margin {
-    /// As far as this image needs: what the reference does for a batch of one. An image never depends on its batch,
-    /// and one that needs no warp keeps its exact pixels.
+    /// As far as this image needs, which is what the reference does for a batch of one. An image never depends on its
+    /// batch, and one that needs no warp keeps its exact pixels.
     #[default]
     Image,
-    /// As far as the neediest image of the batch needs, and every image is filtered: the reference to the letter.
+    /// As far as any image of the batch needs, and every image is filtered: exactly the reference.
     Batch,
 }
 
-/// Augments every image in place with probability `p` for each transform and returns the labels of each. p = 0 changes
-/// nothing; any other p flips half of the images horizontally.
+/// Augments every image in place, with probability `p` for each transform, and returns the labels of each image. p =
+/// 0 changes nothing; any other p flips half of the images horizontally.
 ///
 /// # Shapes
 /// `images` [N, C, H, W] flat, `shape` its four sizes, `draws` \[N\] -> labels \[N\] of 9.
@@ -167,6 +168,7 @@ pub fn augment(images: &mut [f32], shape: [usize; 4], draws: &[Draws], p: f64, m
     let warps: Vec<Affine> = applied.iter().map(|a| a.output_to_input(h, w)).collect();
     let common = match margin {
         Margin::Image => None,
+        // The reference pads the batch as one tensor, so all images share the largest margin.
         Margin::Batch => warps.iter().map(|g| Padding::for_warp(g, h, w)).reduce(Padding::max),
     };
     images.par_chunks_mut(c * h * w).zip(applied.par_iter().zip(&warps)).for_each_init(

@@ -1,6 +1,6 @@
-//! A geometric warp without aliasing (§2.6, "Exact alignment"): reflect, upsample ×2 with the sym6 wavelet's
-//! low-pass, sample bilinearly, downsample ×2 with the same filter. The filter is orthonormal, so the identity returns
-//! the image it was given. Geometry is f64, pixels are f32.
+//! A geometric warp without aliasing (§2.6, "Exact alignment"): extend by reflection, upsample ×2 with the low-pass
+//! filter of the sym6 wavelet, sample bilinearly, downsample ×2 with the same filter. The filter is orthonormal, so
+//! that the identity warp returns its input. Geometry is f64, pixels are f32.
 
 /// Low-pass filter of the sym6 wavelet.
 #[rustfmt::skip]
@@ -9,12 +9,12 @@ const SYM6: [f64; 12] = [
     0.4910559419267466, 0.787641141030194, 0.3379294217276218, -0.07263752278646252,
     -0.021060292512300564, 0.04472490177066578, 0.0017677118642428036, -0.007800708325034148,
 ];
-/// Taps of one phase of the upsampling filter: every other tap meets an inserted zero.
+/// Taps of one phase of the upsampling filter: every other tap is multiplied by an inserted zero.
 const PHASE: usize = SYM6.len() / 2;
-/// Source pixels on each side that an upsampled pixel depends on.
+/// Number of source pixels on each side on which an upsampled pixel depends.
 const REACH: usize = PHASE / 2;
 
-/// x ↦ A·x + t in pixels from the image centre.
+/// The map x ↦ A·x + t, in pixels from the image centre.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Affine {
     a: [[f64; 2]; 2],
@@ -45,7 +45,7 @@ impl Affine {
     }
 }
 
-/// Pixels by which an image is continued on each side.
+/// Number of pixels by which an image is extended on each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Padding {
     left: usize,
@@ -77,7 +77,7 @@ impl Padding {
     }
 }
 
-/// Buffers of the warp, reused from plane to plane. Every value is written before it is read.
+/// Buffers of the warp, reused for every plane. Every value is written before it is read.
 #[derive(Default)]
 pub(super) struct Scratch {
     line: Vec<f32>,
@@ -101,8 +101,8 @@ impl Scratch {
         self.downsample(plane, h, w);
     }
 
-    /// `plane` [h, w] -> `wide` [h, fine_w]. Rows that reflection would add equal the rows they mirror, so they are not
-    /// computed.
+    /// `plane` [h, w] -> `wide` [h, fine_w]. Rows that the reflection adds equal the rows they mirror, so they are
+    /// not computed here; `upsample_y` reads the mirrored row instead.
     fn upsample_x(&mut self, plane: &[f32], w: usize, padding: Padding, fine_w: usize) {
         let (even, odd) = phases();
         self.line.clear();
@@ -141,9 +141,9 @@ impl Scratch {
     fn sample(&mut self, h: usize, w: usize, g: &Affine, padding: Padding, fine_h: usize, fine_w: usize) {
         let sampled_w = 2 * w + SYM6.len() - 2;
         self.sampled.resize((2 * h + SYM6.len() - 2) * sampled_w, 0.0);
-        // Position i of the samples, in output pixels from the centre.
+        // Position of sample i, in output pixels from the centre.
         let position = |i: usize, size: usize| (i as f64 + 2.0 - (size + 2 * REACH) as f64) / 2.0;
-        // From input pixels about the image's centre to indices of the fine grid.
+        // Offsets from input pixels, counted from the image's centre, to indices of the fine grid.
         let origin_x = (padding.left as f64 - padding.right as f64) / 2.0 + fine_w as f64 / 4.0 - 0.5;
         let origin_y = (padding.top as f64 - padding.bottom as f64) / 2.0 + fine_h as f64 / 4.0 - 0.5;
         let fine = Grid { values: &self.fine, h: fine_h, w: fine_w };
@@ -186,7 +186,8 @@ fn dot(taps: &[f32], values: &[f32]) -> f32 {
     taps.iter().zip(values).map(|(a, b)| a * b).sum()
 }
 
-/// The source of padded index `i`: mirrored at the border without repeating it. The padding is below the size.
+/// The source index of padded index `i`: mirrored at the border without repeating it. The padding is smaller than the
+/// size.
 fn reflect(i: usize, padding: usize, size: usize) -> usize {
     let mirrored = i.abs_diff(padding);
     if mirrored < size { mirrored } else { 2 * (size - 1) - mirrored }

@@ -117,8 +117,8 @@ impl Case {
         }
     }
 
-    /// Whether there is a kernel for it. Dense layers whose sizes are not multiples of the register block are computed
-    /// by the engine.
+    /// Whether there is a kernel for it. Dense layers whose number of inputs is not a multiple of the vector width
+    /// are computed by the engine.
     pub fn has_kernel(&self) -> bool {
         !matches!(self, Self::Linear(shape) if !shape.fits())
     }

@@ -31,6 +31,7 @@ impl fmt::Display for Problem {
     }
 }
 
+/// The full key of `key` in `section`.
 pub(super) fn join(section: &str, key: &str) -> String {
     if section.is_empty() { key.to_string() } else { format!("{section}.{key}") }
 }
@@ -83,7 +84,7 @@ fn blame<T: DeserializeOwned>(table: &Table, error: &toml::de::Error) -> Vec<Str
     path
 }
 
-/// The key below `path` whose removal makes `error` disappear. A key whose removal causes a \"missing field\" error is the
+/// The key below `path` whose removal makes `error` disappear. A key whose removal causes a "missing field" error is the
 /// second choice.
 fn culprit<T: DeserializeOwned>(table: &Table, path: &[String], error: &toml::de::Error) -> Option<String> {
     let is_missing = |e: &toml::de::Error| e.message().starts_with("missing field");

@@ -1,4 +1,4 @@
-//! Whether values make sense, alone and together.
+//! Checks that the values of a configuration are valid, alone and together.
 use super::read::Problem;
 use super::{OptimConfig, RunConfig, TrainConfig};
 use crate::augment::LABELS;
@@ -10,34 +10,34 @@ use crate::sample::gaussian::Churn;
 use crossfade_math::process::Outputs;
 use crossfade_math::{Blend, Precond, ProcessFn, Weighting};
 
-/// Collects problems unless a key that they rest on is itself in doubt.
+/// Collects problems. A check that depends on a key with an earlier problem is skipped, because its message would mislead.
 pub(super) struct Checks {
     doubtful: Vec<String>,
     pub problems: Vec<Problem>,
 }
 
 impl Checks {
-    /// What follows from `earlier` problems is not reported again.
+    /// No problems yet; consequences of `earlier` problems will not be reported again.
     pub fn after(earlier: &[Problem]) -> Self {
         let doubtful = earlier.iter().flat_map(|p| p.doubtful.clone()).collect();
         Self { doubtful, problems: Vec::new() }
     }
 
-    /// `keys`: what the requirement rests on, first the one to report.
+    /// Adds a problem unless `ok`. `keys` are all keys that the requirement depends on; the first one is reported.
     pub fn require(&mut self, ok: bool, keys: &[&str], message: impl Into<String>) {
-        let near = |key: &str, doubtful: &str| {
+        let related = |key: &str, doubtful: &str| {
             let within = |inner: &str, outer: &str| {
                 inner.strip_prefix(outer).is_some_and(|r| r.is_empty() || r.starts_with('.'))
             };
             within(key, doubtful) || within(doubtful, key)
         };
-        if !ok && !keys.iter().any(|key| self.doubtful.iter().any(|d| near(key, d))) {
+        if !ok && !keys.iter().any(|key| self.doubtful.iter().any(|d| related(key, d))) {
             let path = keys[0].to_string();
             self.problems.push(Problem { path, message: message.into(), missing: false, doubtful: Vec::new() });
         }
     }
 
-    /// What a type found wrong with its own options, which are those of `section`.
+    /// Adds the problems that a type found in its own options, which are those of `section`.
     pub fn report(&mut self, section: &str, problems: Vec<crossfade_math::Problem>) {
         for problem in problems {
             let problem = problem.within(section);
@@ -54,14 +54,14 @@ impl Checks {
     }
 
     pub fn not_negative(&mut self, value: f64, key: &str) {
-        self.require(value >= 0.0 && value.is_finite(), &[key], format!("must not be negative, not {value}"));
+        self.require(value >= 0.0 && value.is_finite(), &[key], format!("must be at least 0, not {value}"));
     }
 
-    fn share(&mut self, value: f64, key: &str) {
+    fn fraction(&mut self, value: f64, key: &str) {
         self.require((0.0..1.0).contains(&value), &[key], format!("must be at least 0 and below 1, not {value}"));
     }
 
-    /// The `[data]` section.
+    /// Checks the `[data]` section.
     pub fn data(&mut self, data: &DataConfig) {
         if let DataConfig::Procedural { len, .. } = data {
             self.at_least_one(*len as u64, "data.len");
@@ -71,22 +71,22 @@ impl Checks {
         }
     }
 
-    /// The `[optim]` section.
+    /// Checks the `[optim]` section.
     pub fn optim(&mut self, o: &OptimConfig) {
         self.positive(o.lr, "optim.lr");
         let floor = (0.0..=o.lr).contains(&o.lr_floor) || o.lr <= 0.0 || o.lr.is_nan();
         self.require(floor, &["optim.lr_floor", "optim.lr"], format!("must be from 0 to optim.lr = {}", o.lr));
         self.not_negative(o.lr_exponent, "optim.lr_exponent");
         self.not_negative(o.weight_decay, "optim.weight_decay");
-        self.share(o.beta1, "optim.beta1");
-        self.share(o.beta2, "optim.beta2");
+        self.fraction(o.beta1, "optim.beta1");
+        self.fraction(o.beta2, "optim.beta2");
         self.positive(o.adam_eps, "optim.adam_eps");
         self.not_negative(o.clip, "optim.clip");
-        self.share(o.ema_beta, "optim.ema_beta");
+        self.fraction(o.ema_beta, "optim.ema_beta");
         self.at_least_one(o.ema_every, "optim.ema_every");
     }
 
-    /// What the `[train]` section of every run needs.
+    /// Checks the `[train]` section, as far as it is the same for all runs.
     pub fn train(&mut self, t: &TrainConfig) {
         self.at_least_one(t.steps, "train.steps");
         self.at_least_one(t.batch as u64, "train.batch");
@@ -101,14 +101,15 @@ impl Checks {
 }
 
 impl RunConfig {
-    /// What training needs beyond [`RunConfig::validate`]: networks that cannot be trained so can still be sampled, such as
-    /// converted ones with the scalings of an older release.
+    /// Checks what training needs beyond [`RunConfig::validate`]. Converted networks with the scalings of an older
+    /// release can be sampled, but not trained with every loss.
     pub fn validate_training(&self) -> Result<()> {
         let Some(adm) = self.process.adm() else { return Ok(()) };
         if self.loss.weighting != Weighting::Adaptive {
             return Ok(());
         }
-        // The raw targets of the adaptive weighting use c_out² = 1 − c_skip σ_t (§4.1), which the older scalings do not have.
+        // The raw targets of the adaptive weighting use c_out² = 1 − c_skip σ_t (§4.1), which the older scalings do not
+        // have.
         if matches!(adm.precond, Precond::OlderRelease | Precond::Conditional | Precond::DiffusionEdge) {
             return Err(Error::request(
                 "loss.weighting = \"adaptive\" does not fit this process.precond; use process.precond.kind = \"optimal\", or \
@@ -125,7 +126,7 @@ impl RunConfig {
         Ok(())
     }
 
-    /// All problems but those that follow from `earlier` ones.
+    /// All problems, except those that are consequences of `earlier` ones.
     pub(super) fn semantic_problems(&self, earlier: &[Problem]) -> Vec<Problem> {
         let mut checks = Checks::after(earlier);
         self.check_process(&mut checks);
@@ -156,8 +157,8 @@ impl RunConfig {
         let (fits, message) = match self.process.outputs() {
             Outputs::Heads => {
                 let single = decoders == Decoders::One && self.process.gaussian().is_none();
-                let message = "a single decoder needs process.attenuation = \"constant\": eps follows from one part of phi \
-                               only";
+                let message = "a single decoder needs process.attenuation = \"constant\": eps can be computed from phi \
+                               only if phi has one part";
                 (!single, message.into())
             }
             Outputs::TargetAndX0 => {
@@ -179,12 +180,12 @@ impl RunConfig {
             checks.positive(scale, "latent.scale");
         }
         let clip = self.sample.clip;
-        checks.require(clip == 0.0, &["sample.clip", "latent"], "must be 0: latents have no limits as pixels have");
+        checks.require(clip == 0.0, &["sample.clip", "latent"], "must be 0: latents are not bounded as pixels are");
         let augment = self.train.augment;
         checks.require(
             augment == 0.0,
             &["train.augment", "latent"],
-            "must be 0: the pipe augments pixels, not latents",
+            "must be 0: the augmentation is for pixels, not for latents",
         );
     }
 
@@ -200,13 +201,13 @@ impl RunConfig {
         checks.require(
             p == 0.0 || labels == LABELS,
             &["train.augment", "network.augment_dim"],
-            format!("needs network.augment_dim = {LABELS}, so that the network is told what was done to an image"),
+            format!("needs network.augment_dim = {LABELS}, so that the network receives the transformation as a label"),
         );
     }
 
     fn check_loss(&self, checks: &mut Checks) {
         let measured = self.loss.auxiliary.is_none_or(|aux| aux.l1.is_some());
-        checks.require(measured, &["loss.auxiliary.l1"], "must be \"mean\" or \"sum\": without it the term is nothing");
+        checks.require(measured, &["loss.auxiliary.l1"], "must be \"mean\" or \"sum\": without it the auxiliary term is empty");
         if self.process.adm().is_none() {
             let plain = self.loss.auxiliary.is_none() && self.loss.supervise == Supervise::Both;
             let message = "auxiliary terms and `supervise` are for the process adm; others have their own loss";
@@ -236,12 +237,12 @@ impl RunConfig {
             checks.require(inside, &["sample.blend"], "a table needs numbers from 0 to 1");
         }
         let message = format!(
-            "the blend {} does nothing for the process {}: its network has no two heads to blend so; use \"heads\"",
+            "the blend {} has no effect for the process {}: its network does not have the two heads to blend; use \"heads\"",
             s.blend.name(),
             self.process.name()
         );
         checks.require(self.process.blends(&s.blend), &["sample.blend", "process.kind"], message);
-        // Times of a process whose own options make no sense would only repeat that in other words.
+        // With invalid options of the process, computing its times would fail too and report the same problem again.
         if (1..=1_000_000).contains(&s.steps) && self.process.validate().is_empty() {
             match s.resolved(&self.process) {
                 Err(error) => checks.require(false, &["sample.sampler", "process"], error.to_string()),

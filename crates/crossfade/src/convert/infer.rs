@@ -1,27 +1,27 @@
-//! What a state dict tells about its network when the user does not say (Appendix B, §4.2).
+//! Infers the configuration of a network from its state dict when the user does not give one (Appendix B, §4.2).
 use crate::error::{Error, Result};
 use crate::nn::{BackboneConfig, Decoders, UNetConfig};
 use crate::torchfile::Source;
 use serde::Serialize;
 
-/// Largest resolution and deepest pyramid believed.
+/// Limit of the resolution, and thereby of the number of levels, that a file may claim.
 const MAX_RESOLUTION: usize = 1 << 14;
 
-/// An unconditional U-Net as far as names and shapes tell.
+/// The configuration of an unconditional U-Net, as far as names and shapes determine it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InferredUnet {
-    /// Its options. Dropout and the skip scaling of single-decoder nets leave no trace in the weights: they have their
-    /// defaults. Below 64 channels attention has no heads and no weights, so a level that asked for it there is not
-    /// listed; the network is the same.
+    /// The network's options. Dropout and the skip scaling of single-decoder networks cannot be seen in the weights
+    /// and have their defaults. Below 64 channels attention has no heads and no weights, so a level that asked for it
+    /// is not listed; the network is the same.
     pub config: UNetConfig,
-    /// Number of attenuation functions that the first head predicts (1 constant, 2 linear).
+    /// Number of parts of phi that the first head predicts (1 for constant, 2 for linear attenuation).
     pub phi_parts: usize,
 }
 
-/// Read the settings of the unconditional U-Net in `source` off its names and shapes.
+/// Infers the options of the unconditional U-Net in `source` from its names and shapes.
 pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
-    let mark = "map_layer0.weight";
-    let prefix = source.tensors.keys().find_map(|n| n.strip_suffix(mark).filter(|p| p.is_empty() || p.ends_with('.')));
+    let first_layer = "map_layer0.weight";
+    let prefix = source.tensors.keys().find_map(|n| n.strip_suffix(first_layer).filter(|p| p.is_empty() || p.ends_with('.')));
     let Some(prefix) = prefix else {
         return Err(Error::request(
             "these are not the weights of an unconditional U-Net: there is no map_layer0.weight",
@@ -29,9 +29,9 @@ pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
     };
     let net = Net { source, prefix };
 
-    let [embedding, width] = net.shape(mark)?;
+    let [embedding, width] = net.shape(first_layer)?;
     if width == 0 || width.checked_mul(4) != Some(embedding) {
-        return Err(Error::request(format!("{mark} is [{embedding}, {width}]; expected [4M, M] for a width M")));
+        return Err(Error::request(format!("{first_layer} is [{embedding}, {width}]; expected [4M, M] for a width M")));
     }
     let resolution = net.resolution()?;
     let [_, channels, _, _] = net.shape(&format!("enc.{resolution}x{resolution}_conv.weight"))?;
@@ -68,6 +68,7 @@ pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
     if problems.is_empty() { Ok(InferredUnet { config, phi_parts }) } else { Err(Error::config(&problems)) }
 }
 
+/// n / by; an error if that is not a positive integer.
 fn exact(n: usize, by: usize, what: &str, unit: &str) -> Result<usize> {
     match n.checked_div(by) {
         Some(quotient) if quotient > 0 && quotient * by == n => Ok(quotient),
@@ -75,7 +76,7 @@ fn exact(n: usize, by: usize, what: &str, unit: &str) -> Result<usize> {
     }
 }
 
-/// The tensors under one prefix.
+/// The tensors whose names start with one prefix.
 struct Net<'a> {
     source: &'a Source,
     prefix: &'a str,
@@ -93,7 +94,7 @@ impl Net<'_> {
         shape.map_err(|_| Error::request(format!("{name} has shape {:?}, expected {D} dimensions", tensor.shape)))
     }
 
-    /// R of the one `enc.{R}x{R}_conv.weight`.
+    /// R of the only `enc.{R}x{R}_conv.weight`.
     fn resolution(&self) -> Result<usize> {
         let start = format!("{}enc.", self.prefix);
         let mut found = self.source.tensors.keys().filter_map(|name| {

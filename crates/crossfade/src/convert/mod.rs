@@ -1,4 +1,4 @@
-//! Checkpoints of the reference implementation as safetensors files of ours (§2.7, 4.7, Appendix B).
+//! Converts checkpoints of the reference implementation to our safetensors files (§2.7, §4.7, Appendix B).
 mod infer;
 mod names;
 
@@ -13,22 +13,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What a conversion did.
+/// The report of a conversion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// The file written.
     pub output: PathBuf,
-    /// Which copy of the weights was taken.
+    /// Which copy of the weights was converted.
     pub weights: Weights,
-    /// The trainer's step, if the file tells it.
+    /// The trainer's step, if the file has it.
     pub step: Option<i64>,
-    /// Tensors written.
+    /// Number of tensors written.
     pub tensors: usize,
-    /// Their elements.
+    /// Number of elements of these tensors.
     pub parameters: usize,
-    /// How many of them the file stored in which type; all are written as F32.
+    /// Number of tensors by their type in the file; all are written as F32.
     pub dtypes: BTreeMap<String, usize>,
-    /// Which tensor became which parameter, and which were ignored and why.
+    /// Which tensor became which parameter, and which were ignored for what reason.
     #[serde(flatten)]
     pub mapping: Mapping,
 }
@@ -61,9 +61,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// Convert the checkpoint `input` to the safetensors file `output` with the parameters `expected` (name and shape).
+/// Converts the checkpoint `input` to the safetensors file `output` with the parameters `expected` (name and shape).
 ///
-/// The file appears whole or not at all; every parameter that is missing, has another shape or is not finite is named.
+/// The file is written atomically. An error lists every parameter that is missing, has another shape or is not
+/// finite.
 pub fn convert(
     input: &Path,
     output: &Path,
@@ -83,7 +84,7 @@ pub fn convert(
     })
 }
 
-/// The same for weights that have been read already.
+/// As [`convert`], for weights that have been read already.
 pub fn convert_source(
     source: &Source,
     output: &Path,
@@ -107,6 +108,7 @@ pub fn convert_source(
         *dtypes.entry(tensor.dtype.to_string()).or_default() += 1;
     }
     let mut notes: BTreeMap<String, String> = metadata.iter().cloned().collect();
+    // Other tools that read safetensors expect this entry.
     notes.insert("format".to_owned(), "pt".to_owned());
     let views = tensors.iter().map(|(&name, t)| (name, t.shape.as_slice(), t.data.as_slice()));
     write_tensors(output, &views.collect::<Vec<TensorView>>(), &notes)?;

@@ -1,9 +1,9 @@
-//! From the names of a reference state dict to those of our networks (§4.7, Appendix B).
+//! Maps the names of a reference state dict to those of our networks (§4.7, Appendix B).
 use crate::torchfile::Source;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What trainers and wrappers put before the network's own names, longest first; the last is none.
+/// Prefixes that trainers and wrappers put before the network's own names, longest first; the last is empty.
 const PREFIXES: [&str; 8] = [
     "module.model.model.",
     "first_stage_model.",
@@ -41,7 +41,7 @@ const DDPM_BUFFERS: [&str; 17] = [
 pub struct WrongShape {
     /// Name in our network.
     pub name: String,
-    /// Shape there.
+    /// Shape in our network.
     pub expected: Vec<usize>,
     /// Shape in the file.
     pub found: Vec<usize>,
@@ -52,7 +52,7 @@ pub struct WrongShape {
 pub struct Mapping {
     /// The prefix that was removed.
     pub prefix: String,
-    /// Pairs (name in the file, name in our network), by the second.
+    /// Pairs (name in the file, name in our network), sorted by the latter.
     pub mapped: Vec<(String, String)>,
     /// Parameters of our network that the file lacks.
     pub missed: Vec<String>,
@@ -74,14 +74,14 @@ impl Mapping {
     }
 }
 
-/// Map the tensors of `source` to the parameters `expected` (name and shape), after removing the one known prefix that
-/// makes most names fit; among equals the longest.
+/// Maps the tensors of `source` to the parameters `expected` (name and shape). The known prefix for which most names
+/// fit is removed first; the longest one, if several fit equally.
 pub fn map_names(source: &Source, expected: &[(String, Vec<usize>)]) -> Mapping {
     let wanted: BTreeMap<&str, &[usize]> = expected.iter().map(|(n, shape)| (n.as_str(), shape.as_slice())).collect();
     let fitting = |prefix: &str| {
         source.tensors.keys().filter_map(|n| n.strip_prefix(prefix)).filter(|n| wanted.contains_key(n)).count()
     };
-    // max_by_key keeps the last of equals, hence the reversed order
+    // `max_by_key` returns the last of equals, hence the reversed order.
     let prefix = PREFIXES.into_iter().rev().max_by_key(|prefix| fitting(prefix)).unwrap_or("");
 
     let mut mapping = Mapping { prefix: prefix.to_string(), ..Mapping::default() };

@@ -1,4 +1,4 @@
-//! What is in a set, and what of it cannot be read.
+//! Reads a complete dataset and reports its contents and the images that cannot be read.
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 use super::DataConfig;
 use crate::error::{Error, Result};
 
-/// Images read between two reports of progress.
+/// Number of images between two calls of the progress function.
 const CHUNK: usize = 64;
-/// Most lines of a list in the text report.
-const SHOWN: usize = 12;
+/// Limit of the lines of each list in the text report.
+const MAX_LISTED: usize = 12;
 
 /// The findings of [`check`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -33,7 +33,7 @@ pub struct CheckReport {
 /// An image that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unreadable {
-    /// Its file, or its place in one.
+    /// Its file, or its position in a file.
     pub name: String,
     /// Why it could not be read.
     pub reason: String,
@@ -46,7 +46,7 @@ impl CheckReport {
     }
 }
 
-/// Reads every image of a set as it is stored; `progress` hears how many are done, and of how many.
+/// Reads every image of a dataset as it is stored; calls `progress(done, total)` from time to time.
 ///
 /// An unreadable image is reported; only a set that does not open at all is an error.
 pub fn check(config: &DataConfig, progress: &mut dyn FnMut(usize, usize)) -> Result<CheckReport> {
@@ -100,17 +100,17 @@ impl fmt::Display for CheckReport {
         }
         let mut sizes: Vec<_> = self.sizes.iter().collect();
         sizes.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-        for (size, count) in sizes.iter().take(SHOWN) {
+        for (size, count) in sizes.iter().take(MAX_LISTED) {
             writeln!(f, "{size}: {count}")?;
         }
-        if sizes.len() > SHOWN {
-            writeln!(f, "and {} more sizes", sizes.len() - SHOWN)?;
+        if sizes.len() > MAX_LISTED {
+            writeln!(f, "and {} more sizes", sizes.len() - MAX_LISTED)?;
         }
-        for image in self.unreadable.iter().take(SHOWN) {
+        for image in self.unreadable.iter().take(MAX_LISTED) {
             writeln!(f, "unreadable: {}", image.reason)?;
         }
-        if self.unreadable.len() > SHOWN {
-            writeln!(f, "and {} more unreadable images", self.unreadable.len() - SHOWN)?;
+        if self.unreadable.len() > MAX_LISTED {
+            writeln!(f, "and {} more unreadable images", self.unreadable.len() - MAX_LISTED)?;
         }
         Ok(())
     }

@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 use crate::files::read_limited;
 
 const SIDE: usize = 32;
-/// An image: the red plane, the green one, the blue one.
+/// Bytes of an image: the red plane, then the green one, then the blue one.
 pub(super) const IMAGE: usize = 3 * SIDE * SIDE;
-/// A record of the binary layout: the label, the image.
+/// Bytes of a record of the binary layout: the label, then the image.
 const RECORD: usize = 1 + IMAGE;
 /// Largest batch file; the real ones have 30 MB.
 const MAX_FILE: u64 = 512 << 20;
@@ -28,8 +28,8 @@ struct BatchFile {
 }
 
 impl Cifar10 {
-    /// Reads the batches found in `path`, or in `cifar-10-batches-bin` or `-py` below it; any number of training
-    /// batches will do.
+    /// Reads the batches found in `path`, or in `cifar-10-batches-bin` or `-py` below it. Fewer than five training
+    /// batches are accepted.
     pub fn open(path: &Path, split: Split) -> Result<Self> {
         let below = ["cifar-10-batches-bin", "cifar-10-batches-py"].map(|name| path.join(name));
         for directory in std::iter::once(path.to_path_buf()).chain(below.into_iter().filter(|p| p.is_dir())) {
@@ -46,7 +46,7 @@ impl Cifar10 {
         Err(Error::file(path, format!("no CIFAR-10 batches here: expected {wanted}")))
     }
 
-    /// The batch of image `index`, and the image's place in it.
+    /// The batch of image `index`, and the image's position in it.
     fn locate(&self, mut index: usize) -> (&BatchFile, usize) {
         for batch in &self.batches {
             if index < batch.len() {
@@ -95,6 +95,7 @@ fn from_records(bytes: &[u8]) -> std::result::Result<Vec<u8>, String> {
             bytes.len()
         ));
     }
+    // The binary layout has no magic number; wrong labels show that the file is something else of a fitting size.
     if let Some(record) = bytes.chunks_exact(RECORD).position(|r| r[0] > 9) {
         return Err(format!("record {record} has label {}, CIFAR-10 has 0 to 9", bytes[record * RECORD]));
     }
@@ -107,16 +108,16 @@ impl Dataset for Cifar10 {
     }
 
     fn get(&self, index: usize) -> Result<Image> {
-        let (batch, place) = self.locate(index);
-        let planes = &batch.planes[place * IMAGE..][..IMAGE];
+        let (batch, position_in_batch) = self.locate(index);
+        let planes = &batch.planes[position_in_batch * IMAGE..][..IMAGE];
         let area = SIDE * SIDE;
         let pixels = (0..area).flat_map(|i| [planes[i], planes[area + i], planes[2 * area + i]]).collect();
         Ok(Image::new(SIDE, SIDE, 3, pixels))
     }
 
     fn name(&self, index: usize) -> String {
-        let (batch, place) = self.locate(index);
-        format!("{} #{place}", self.directory.join(&batch.name).display())
+        let (batch, position_in_batch) = self.locate(index);
+        format!("{} #{position_in_batch}", self.directory.join(&batch.name).display())
     }
 
     fn describe(&self) -> String {

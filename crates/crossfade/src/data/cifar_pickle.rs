@@ -1,13 +1,13 @@
-//! The pickles of CIFAR-10's Python layout, and no others: a dictionary with one numpy array of bytes.
+//! Reads the pickles of CIFAR-10's Python layout, and no others: a dictionary with one numpy array of bytes.
 use std::rc::Rc;
 
 use super::cifar10::IMAGE;
 use crate::pickle::{Atom, Container, Reader, Step, run};
 
-/// Tuples in tuples; the real files need two.
+/// Limit of the nesting of tuples; the real files need two levels.
 const MAX_DEPTH: usize = 4;
 
-/// The instructions that such a file has.
+/// The opcodes that occur in such files; all others are refused.
 const OPCODES: &[u8] = b"\x80(}]N\x88\x89KMJUCTXBcqrhj\x85\x86\x87tRbaesu";
 
 #[derive(Clone)]
@@ -23,7 +23,7 @@ enum Value<'a> {
     Dict,
     Global(Global),
     Dtype(&'a [u8]),
-    /// A numpy array with its bytes, once its state is known.
+    /// A numpy array; its contents are known after `__setstate__`.
     Array(Option<Array<'a>>),
 }
 
@@ -55,7 +55,7 @@ pub(super) fn cifar_images(bytes: &[u8]) -> Step<Vec<u8>> {
     Ok(array.bytes.to_vec())
 }
 
-/// Understands the few calls that a numpy array needs, and refuses everything else.
+/// Interprets the few calls that a numpy array needs, and refuses everything else.
 struct BatchReader<'a> {
     /// What the dictionary holds under `data`.
     data: Option<Array<'a>>,
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> for BatchReader<'a> {
         }))
     }
 
-    /// The names of globals are never taken from strings: the instruction for it is not allowed.
+    /// Never needed: the opcode that takes the name of a global from strings is not allowed.
     fn text<'v>(&self, _value: &'v Value<'a>) -> Option<&'v str> {
         None
     }
@@ -146,7 +146,8 @@ impl<'a> Reader<'a> for BatchReader<'a> {
         }
     }
 
-    /// Lists, dictionaries and arrays change after they were stored, so only constants may be recalled.
+    /// Values are copied into the memo here, while Python stores references. Lists, dictionaries and arrays may
+    /// change after they were stored, so only constants may be recalled.
     fn recall(&self, value: &Value<'a>) -> Step<()> {
         match value {
             Value::List | Value::Dict | Value::Array(_) => Err("a shared container".into()),
@@ -155,7 +156,7 @@ impl<'a> Reader<'a> for BatchReader<'a> {
     }
 }
 
-/// A numpy state: (version, (rows, columns), dtype, in Fortran's order, bytes).
+/// The array of a numpy state (version, (rows, columns), dtype, Fortran order, bytes).
 fn array_of<'a>(state: &[Value<'a>]) -> Step<Array<'a>> {
     let [_, Value::Tuple(shape, _), Value::Dtype(dtype), Value::Bool(false), Value::Text(bytes)] = state else {
         return Err("an array of unexpected structure".into());

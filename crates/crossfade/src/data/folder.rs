@@ -26,6 +26,8 @@ impl Folder {
         if set.files.is_empty() {
             return Err(Error::file(root, "no PNG, JPEG or WebP files here or in directories below"));
         }
+        // The order of a directory listing depends on the file system; the order of bytes does not depend on the
+        // locale either.
         set.files.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
         Ok(set)
     }
@@ -47,7 +49,8 @@ impl Folder {
             } else if kind.is_dir() {
                 pending.push(path);
             } else if is_image_name(&name) && (kind.is_file() || kind.is_symlink() && !entry.path().is_dir()) {
-                // A dangling link stays in the list: that it cannot be read must not pass in silence.
+                // A dangling link stays in the list, so that reading it fails with an error instead of silently
+                // giving a smaller set.
                 self.files.push(path);
             } else {
                 self.ignored += 1;

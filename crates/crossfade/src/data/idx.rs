@@ -1,4 +1,4 @@
-//! MNIST, Fashion-MNIST and their like: IDX files of 8-bit grey images, gzipped or not.
+//! MNIST, Fashion-MNIST and similar sets: IDX files of 8-bit grey images, gzipped or not.
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use flate2::bufread::GzDecoder;
 use super::{Dataset, Image};
 use crate::error::{Error, Result};
 
-/// Two zero bytes, 8-bit unsigned, three dimensions.
+/// Two zero bytes, then the codes for 8-bit unsigned values and three dimensions.
 const MAGIC: [u8; 4] = [0, 0, 8, 3];
-/// Most bytes of pixels.
+/// Limit of the pixels of a file, in bytes.
 const MAX_BYTES: u64 = 2 << 30;
 
 /// An IDX3 file, held in memory.
@@ -22,7 +22,7 @@ pub struct Idx {
 }
 
 impl Idx {
-    /// Reads an IDX file of images; of a directory, the file of its training images.
+    /// Reads an IDX file of images; for a directory, the file of the training images in it.
     pub fn open(path: &Path) -> Result<Self> {
         let path = if path.is_dir() { train_images(path)? } else { path.to_path_buf() };
         let file = File::open(&path).map_err(Error::io(&path))?;
@@ -52,7 +52,8 @@ impl Idx {
             ));
         }
         let expected = count * area;
-        // Grows with what is really there: the header's word is not worth an allocation.
+        // The vector grows with the data that is actually read: an allocation by the header's numbers could be
+        // arbitrarily large.
         let mut pixels = Vec::new();
         let got = reader
             .take(expected + 1)

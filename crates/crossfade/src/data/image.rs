@@ -1,4 +1,4 @@
-//! 8-bit images on the host: decoding with limits, PNG with text.
+//! 8-bit images on the host: decoding with limits, and PNG files with text chunks.
 use std::borrow::Cow;
 use std::io::Cursor;
 use std::path::Path;
@@ -8,15 +8,15 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 use crate::error::{Error, Result};
 use crate::files::read_limited;
 
-/// Endings of the image files that are read, in whatever case.
+/// File name extensions of the image files that are read, in lower case.
 pub const IMAGE_ENDINGS: &[&str] = &["png", "jpg", "jpeg", "webp"];
-/// Largest image file that is read.
+/// Size limit of an image file that is read, in bytes.
 pub(crate) const MAX_FILE: u64 = 256 << 20;
-/// Most pixels an image file may have.
+/// Limit of the pixels of an image file.
 pub const MAX_PIXELS: u64 = 64 << 20;
-/// Most bytes a decoder may allocate: `MAX_PIXELS` of 16-bit RGBA.
+/// Limit of a decoder's allocations in bytes: `MAX_PIXELS` of 16-bit RGBA.
 const MAX_DECODER_BYTES: u64 = 512 << 20;
-/// Most bytes of text that one chunk of a PNG may hold.
+/// Size limit of one text chunk of a PNG after decompression, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
 /// A rectangle of an image, in pixels from the top left corner.
@@ -26,16 +26,16 @@ pub struct Rect {
     pub left: usize,
     /// First row.
     pub top: usize,
-    /// Columns.
+    /// Number of columns.
     pub width: usize,
     /// Rows.
     pub height: usize,
 }
 
-/// An image of 8 bits a channel, rows from the top, channels interleaved (HWC).
+/// An image with 8 bits per channel, top row first, channels interleaved (HWC).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Pixels a row.
+    /// Number of columns.
     pub width: usize,
     /// Rows.
     pub height: usize,
@@ -51,7 +51,7 @@ pub(crate) fn psnr_of(squares: f64, count: usize) -> f64 {
 }
 
 impl Image {
-    /// An image of given pixels; the sizes must agree and be positive, `channels` 1 or 3.
+    /// An image with the given pixels; panics unless the sizes agree and are positive and `channels` is 1 or 3.
     pub fn new(width: usize, height: usize, channels: usize, pixels: Vec<u8>) -> Self {
         assert!(channels == 1 || channels == 3, "an image has 1 or 3 channels, not {channels}");
         assert!(width > 0 && height > 0, "an image has at least one pixel");
@@ -70,10 +70,10 @@ impl Image {
         Self::decode(&read_limited(path, MAX_FILE)?, path)
     }
 
-    /// Decodes a PNG, JPEG or WebP; `name` is for messages.
+    /// Decodes a PNG, JPEG or WebP; `name` is used in error messages.
     ///
-    /// 16-bit and palette images become 8-bit, EXIF orientation is applied, colour profiles are ignored (as PIL does).
-    /// Transparent pixels are laid over white, since the colours hidden under them are arbitrary.
+    /// 16-bit and palette images become 8-bit, the EXIF orientation is applied, and colour profiles are ignored (as
+    /// in PIL). Transparent pixels are blended with white, since the colours hidden under them are arbitrary.
     pub fn decode(bytes: &[u8], name: impl AsRef<Path>) -> Result<Self> {
         Ok(Self::from_dynamic(decode_upright(bytes, name.as_ref())?))
     }
@@ -101,7 +101,7 @@ impl Image {
         Cow::Owned(Self::new(self.width, self.height, channels, pixels))
     }
 
-    /// The largest square in the middle.
+    /// The largest centred square.
     pub fn centre_square(&self) -> Cow<'_, Self> {
         let side = self.width.min(self.height);
         if self.width == self.height {
@@ -115,7 +115,7 @@ impl Image {
         }))
     }
 
-    /// A part of the image; pixels outside the image are mirrored.
+    /// A part of the image. It may extend past the image, which is then continued by reflection.
     pub fn cut(&self, part: Rect) -> Self {
         let Rect { left, top, width, height } = part;
         let channels = self.channels;
@@ -139,7 +139,7 @@ impl Image {
         Self::new(self.width, self.height, self.channels, pixels)
     }
 
-    /// The image as PNG with texts in it, each a key of 1 to 79 Latin-1 letters and any text.
+    /// The image as PNG with text chunks, each with a key of 1 to 79 Latin-1 characters and any text.
     pub fn encode_png(&self, texts: &[(&str, &str)]) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.write_png(&mut bytes, texts).map_err(|e| Error::request(format!("cannot write this PNG: {e}")))?;
@@ -147,11 +147,12 @@ impl Image {
     }
 
     fn write_png(&self, out: &mut Vec<u8>, texts: &[(&str, &str)]) -> std::result::Result<(), png::EncodingError> {
-        let side = |n: usize| u32::try_from(n).unwrap_or(0); // zero is refused by the encoder
+        let side = |n: usize| u32::try_from(n).unwrap_or(0); // the encoder refuses zero with an error
         let mut encoder = png::Encoder::new(out, side(self.width), side(self.height));
         encoder.set_color(if self.channels == 1 { png::ColorType::Grayscale } else { png::ColorType::Rgb });
         encoder.set_depth(png::BitDepth::Eight);
         for &(key, text) in texts {
+            // tEXt chunks are Latin-1 but readable by every tool; iTXt chunks are needed for everything else.
             if text.chars().all(|c| matches!(c, '\n' | ' '..='~')) {
                 encoder.add_text_chunk(key.into(), text.into())?;
             } else {
@@ -164,7 +165,8 @@ impl Image {
     }
 }
 
-/// Where place `i` lies in a row of `n` that is continued by reflection, without repeating its ends.
+/// The index below `n` from which position `i` of a line is copied when the line is continued by reflection without
+/// repeating its ends.
 pub fn mirrored(i: usize, n: usize) -> usize {
     if i < n {
         return i;
@@ -181,7 +183,8 @@ pub(super) fn decode_upright(bytes: &[u8], name: &Path) -> Result<DynamicImage> 
     if !matches!(reader.format(), Some(ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP)) {
         return Err(bad("neither PNG nor JPEG nor WebP".into()));
     }
-    if reader.format() == Some(ImageFormat::Jpeg) && !jpeg_is_whole(bytes) {
+    // Checked here because the decoder accepts truncated files.
+    if reader.format() == Some(ImageFormat::Jpeg) && !jpeg_is_complete(bytes) {
         return Err(bad("the JPEG is truncated".into()));
     }
     let mut limits = Limits::no_limits();
@@ -201,13 +204,13 @@ pub(super) fn decode_upright(bytes: &[u8], name: &Path) -> Result<DynamicImage> 
     Ok(image)
 }
 
-/// ITU-R 601-2 luma in PIL's fixed point.
+/// ITU-R 601-2 luma with PIL's fixed-point weights and rounding.
 fn luma(rgb: &[u8]) -> u8 {
     let [r, g, b] = [u32::from(rgb[0]), u32::from(rgb[1]), u32::from(rgb[2])];
     ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8
 }
 
-/// Lays colours with a trailing alpha over white.
+/// Blends pixels, each of `colours` bytes and an alpha byte, with white.
 fn over_white(pixels: &[u8], colours: usize) -> Vec<u8> {
     let blend = |c: u8, alpha: u8| {
         let (c, alpha) = (u32::from(c), u32::from(alpha));
@@ -216,13 +219,15 @@ fn over_white(pixels: &[u8], colours: usize) -> Vec<u8> {
     pixels.chunks_exact(colours + 1).flat_map(|p| p[..colours].iter().map(|&c| blend(c, p[colours]))).collect()
 }
 
-/// Whether a JPEG runs up to its end marker; the decoder would fill what is missing with grey.
-fn jpeg_is_whole(bytes: &[u8]) -> bool {
+/// Whether a JPEG reaches its end marker. The decoder would fill the missing part with grey, and training on such
+/// images would go unnoticed.
+fn jpeg_is_complete(bytes: &[u8]) -> bool {
     let mut at = 2;
     while let (Some(&lead), Some(&marker)) = (bytes.get(at), bytes.get(at + 1)) {
         match (lead, marker) {
             (0xff, 0xd9) => return true,
-            // Fill bytes, a stuffed zero, restart markers and pixels: in all of them the next marker is searched for.
+            // Fill bytes, stuffed zeros, restart markers and entropy-coded data have no length; the next marker is
+            // searched for.
             (0xff, 0xff) => at += 1,
             (0xff, 0x00..=0x01 | 0xd0..=0xd8) => at += 2,
             (0xff, _) => match bytes.get(at + 2..at + 4) {
@@ -235,7 +240,7 @@ fn jpeg_is_whole(bytes: &[u8]) -> bool {
     false
 }
 
-/// The texts of a PNG (tEXt, zTXt and iTXt chunks, in this order); `name` is for messages.
+/// The text chunks of a PNG (tEXt, then zTXt, then iTXt); `name` is used in error messages.
 pub fn png_text(bytes: &[u8], name: impl AsRef<Path>) -> Result<Vec<(String, String)>> {
     read_png_text(bytes).map_err(|e| Error::file(name, format!("no readable PNG: {e}")))
 }

@@ -1,4 +1,5 @@
-//! Pictures that come from a user and go back to one: 8 or 16 bits, grey or colour, with or without alpha.
+//! Images that a user applies a network to: 8 or 16 bits, grey or colour, with or without alpha. The result keeps
+//! these properties.
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -10,7 +11,7 @@ use super::{Filter, Image, PassOrder, Planes, resize};
 use crate::error::Result;
 use crate::files::{read_limited, write_whole};
 
-/// A picture in 16 bits, rows from the top, channels interleaved.
+/// An image with 16 bits per channel, top row first, channels interleaved (HWC).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image16 {
     /// Pixels a row.
@@ -19,11 +20,11 @@ pub struct Image16 {
     pub height: usize,
     /// 1 (grey) or 3 (RGB).
     pub channels: usize,
-    /// Whether the file had 16 bits a channel; a result is written in as many.
+    /// Whether the file had 16 bits per channel; a result is written with the same depth.
     pub deep: bool,
-    /// `height * width * channels` values; 8-bit files are spread over the whole range.
+    /// `height * width * channels` values; 8-bit files are scaled to the full range.
     pub values: Vec<u16>,
-    /// `height * width` values; none if there is no alpha channel.
+    /// `height * width` values; `None` if there is no alpha channel.
     pub alpha: Option<Vec<u16>>,
 }
 
@@ -33,7 +34,7 @@ impl Image16 {
         Self::decode(&read_limited(path, MAX_FILE)?, path)
     }
 
-    /// Decodes a PNG, JPEG or WebP upright (EXIF orientation is applied); `name` is for messages.
+    /// Decodes a PNG, JPEG or WebP and applies its EXIF orientation; `name` is used in error messages.
     pub fn decode(bytes: &[u8], name: impl AsRef<Path>) -> Result<Self> {
         let image = decode_upright(bytes, name.as_ref())?;
         let (width, height) = (image.width() as usize, image.height() as usize);
@@ -54,7 +55,8 @@ impl Image16 {
         Ok(Self { width, height, channels, deep, values, alpha })
     }
 
-    /// The part of `height` x `width` pixels at (`y`, `x`) as RGB in [−1, 1]; what lies beyond the picture is mirrored.
+    /// The part of `height` x `width` pixels at (`y`, `x`) as RGB in [−1, 1]. Beyond its border the image is
+    /// continued by reflection.
     pub fn cut(&self, y: usize, x: usize, height: usize, width: usize) -> Planes {
         let mut values = vec![0.0; 3 * height * width];
         for (i, row) in (y..y + height).map(|y| mirrored(y, self.height)).enumerate() {
@@ -67,13 +69,13 @@ impl Image16 {
         Planes::new([3, height, width], values)
     }
 
-    /// One value of the picture as RGB, in [−1, 1].
+    /// One value of the image as RGB, in [−1, 1]; a grey image has the same value in all channels.
     pub fn at(&self, y: usize, x: usize, channel: usize) -> f32 {
         let place = (y * self.width + x) * self.channels + channel.min(self.channels - 1);
         f32::from(self.values[place]) / 32767.5 - 1.0
     }
 
-    /// The picture in 8 bits, without what is transparent: alpha is laid over white.
+    /// The image with 8 bits per channel; transparent pixels are blended with white.
     pub fn to_image(&self) -> Image {
         let byte = |v: u32| ((v + 128) / 257) as u8;
         let blended = |place: usize| {
@@ -81,15 +83,15 @@ impl Image16 {
             match &self.alpha {
                 None => byte(value),
                 Some(alpha) => {
-                    let share = u64::from(alpha[place / self.channels]);
-                    byte(((u64::from(value) * share + white * (white - share)) / white) as u32)
+                    let opacity = u64::from(alpha[place / self.channels]);
+                    byte(((u64::from(value) * opacity + white * (white - opacity)) / white) as u32)
                 }
             }
         };
         Image::new(self.width, self.height, self.channels, (0..self.values.len()).map(blended).collect())
     }
 
-    /// The alpha channel enlarged `scale` times, in 8 bits, for a result of that size.
+    /// The alpha channel enlarged by `scale`, with 8 bits, for a result of that size.
     pub fn alpha_times(&self, scale: usize) -> Option<Image> {
         let alpha = self.alpha.as_ref()?;
         let byte = |v: u16| ((u32::from(v) + 128) / 257) as u8;
@@ -98,7 +100,7 @@ impl Image16 {
     }
 }
 
-/// What a PNG that is written row by row is like.
+/// The format of a PNG that is written row by row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
     /// Pixels a row.
@@ -107,13 +109,13 @@ pub struct Format {
     pub height: usize,
     /// 1 (grey) or 3 (RGB).
     pub channels: usize,
-    /// Whether there is an alpha channel too.
+    /// Whether there is an alpha channel in addition.
     pub alpha: bool,
-    /// 16 bits a channel instead of 8.
+    /// Whether it has 16 bits per channel instead of 8.
     pub deep: bool,
 }
 
-/// Where rows of a PNG go.
+/// Receives the rows of a PNG from top to bottom.
 pub struct RowWriter<'a> {
     format: Format,
     stream: &'a mut dyn Write,
@@ -121,12 +123,13 @@ pub struct RowWriter<'a> {
 }
 
 impl RowWriter<'_> {
-    /// The next row: colours in [−1, 1], channels interleaved, then the row's alpha in [0, 1] where there is one.
+    /// Writes the next row: colours in [−1, 1], channels interleaved, and the alpha values in [0, 1] if the format
+    /// has alpha.
     pub fn row(&mut self, colours: &[f32], alpha: Option<&[f32]>) -> std::io::Result<()> {
         self.bytes.clear();
         for (x, pixel) in colours.chunks_exact(self.format.channels).enumerate() {
-            let share = alpha.map(|alpha| alpha[x]);
-            for value in pixel.iter().map(|v| (v + 1.0) / 2.0).chain(share) {
+            let opacity = alpha.map(|alpha| alpha[x]);
+            for value in pixel.iter().map(|v| (v + 1.0) / 2.0).chain(opacity) {
                 if self.format.deep {
                     let v = (value * 65535.0).round().clamp(0.0, 65535.0) as u16;
                     self.bytes.extend(v.to_be_bytes());
@@ -139,13 +142,15 @@ impl RowWriter<'_> {
     }
 }
 
-/// Writes a PNG row by row, whole or not at all; `texts` are keys and texts in it.
+/// Writes a PNG row by row and atomically, so that a large result never has to fit into memory; `texts` are (key,
+/// text) chunks.
 pub fn write_rows(
     path: &Path,
     format: Format,
     texts: &[(&str, &str)],
     fill: impl FnOnce(&mut RowWriter<'_>) -> Result<()>,
 ) -> Result<()> {
+    // The closure can only return I/O errors, so the caller's own error leaves it through this variable.
     let mut failure = None;
     let written = write_whole(path, |file| {
         encode(file, format, texts, |rows| {
@@ -164,7 +169,7 @@ fn encode(
     texts: &[(&str, &str)],
     fill: impl FnOnce(&mut RowWriter<'_>) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
-    let side = |n: usize| u32::try_from(n).unwrap_or(0); // zero is refused by the encoder
+    let side = |n: usize| u32::try_from(n).unwrap_or(0); // the encoder refuses zero with an error
     let mut encoder = png::Encoder::new(file, side(format.width), side(format.height));
     encoder.set_color(match (format.channels, format.alpha) {
         (1, false) => png::ColorType::Grayscale,

@@ -8,19 +8,19 @@ use super::{Image, Rect};
 use crate::error::Result;
 use crate::files::read_limited;
 
-/// A map, rows from the top; 8-bit files are spread over the whole range (255 becomes 65535).
+/// A map, top row first. 8-bit files are scaled to the full range (255 becomes 65535).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelMap {
-    /// Values a row.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
     /// `height * width` values.
     pub values: Vec<u16>,
 }
 
 impl LabelMap {
-    /// A map of given values; the sizes must agree and be positive.
+    /// A map with the given values; panics unless the sizes agree and are positive.
     pub fn new(width: usize, height: usize, values: Vec<u16>) -> Self {
         assert!(width > 0 && height > 0, "a map has at least one value");
         assert_eq!(values.len(), width * height, "values of a {width}x{height} map");
@@ -32,7 +32,7 @@ impl LabelMap {
         Self::decode(&read_limited(path, MAX_FILE)?, path)
     }
 
-    /// Decodes a PNG, JPEG or WebP; 16-bit grey keeps its bits, colours become grey as PIL does it.
+    /// Decodes a PNG, JPEG or WebP. 16-bit grey keeps its precision; colours are converted to grey as PIL does.
     pub fn decode(bytes: &[u8], name: impl AsRef<Path>) -> Result<Self> {
         Ok(match decode_upright(bytes, name.as_ref())? {
             DynamicImage::ImageLuma16(map) => Self::new(map.width() as usize, map.height() as usize, map.into_raw()),
@@ -60,7 +60,8 @@ impl LabelMap {
         Self::new(width, height, rows.map(|at| self.values[at]).collect())
     }
 
-    /// The map at another size without new values: each is the one nearest to its centre, as PIL's `NEAREST` does it.
+    /// The map at another size by nearest neighbour, as PIL's `NEAREST` does. Interpolation would invent labels that
+    /// no annotator drew.
     pub fn nearest(&self, width: usize, height: usize) -> Self {
         let places = |n_in: usize, n_out: usize| -> Vec<usize> {
             let scale = n_in as f64 / n_out as f64;

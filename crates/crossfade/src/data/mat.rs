@@ -1,4 +1,4 @@
-//! MATLAB files of version 5 (`.mat` up to "-v7"), as the BSDS keeps its ground truth in: numeric arrays, cells and
+//! MATLAB files of version 5 (`.mat` up to "-v7"), the format of BSDS's ground truth: numeric arrays, cells and
 //! structures. Nothing in a file is trusted: bytes, nesting and counts have limits, and damage is an error.
 use std::io::Read;
 use std::path::Path;
@@ -8,20 +8,20 @@ use flate2::read::ZlibDecoder;
 use crate::error::{Error, Result};
 use crate::files::read_limited;
 
-/// Most bytes of a file, and of everything in it once it is decompressed.
+/// Limit of a file in bytes, and of its contents after decompression.
 const MAX_BYTES: usize = 64 << 20;
-/// Cells in cells in structures: the deepest that is read.
+/// Limit of the nesting of cells and structures; the parser is recursive.
 const MAX_DEPTH: usize = 16;
 const HEADER: usize = 128;
 
 /// One variable, cell or field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Numbers of any class (logical, integers, single, double), their imaginary parts left out.
+    /// Numbers of any class (logical, integers, single, double); imaginary parts are dropped.
     Numbers(Numbers),
-    /// The cells, columns first.
+    /// A cell array in column-major order.
     Cell(Vec<Value>),
-    /// A structure array: the fields of each of its elements, columns first.
+    /// A structure array: the fields of each element, in column-major order.
     Struct(Vec<Vec<(String, Value)>>),
     /// Something that is not read: text, a sparse matrix, an object, a function.
     Other,
@@ -30,14 +30,14 @@ pub enum Value {
 /// A numeric array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Numbers {
-    /// Rows, columns and so on.
+    /// Sizes of all dimensions: rows, columns and so on.
     pub dims: Vec<usize>,
-    /// The values as MATLAB orders them: columns first.
+    /// The values in MATLAB's column-major order.
     pub values: Vec<f64>,
 }
 
 impl Numbers {
-    /// `(rows, columns, values)` of a matrix with its values row by row; `None` if it has more than two dimensions.
+    /// `(rows, columns, values)` of a matrix in row-major order; `None` if it has more than two dimensions.
     pub fn rows(&self) -> Option<(usize, usize, Vec<f64>)> {
         let &[rows, columns] = self.dims.as_slice() else { return None };
         let values = (0..rows * columns).map(|i| self.values[i % columns * rows + i / columns]).collect();
@@ -63,7 +63,7 @@ pub fn read_mat(path: &Path) -> Result<Vec<(String, Value)>> {
     parse_mat(&read_limited(path, MAX_BYTES as u64)?, path)
 }
 
-/// The variables of a file's `bytes`; `name` is for messages.
+/// The variables in the `bytes` of a file; `name` is used in error messages.
 pub fn parse_mat(bytes: &[u8], name: impl AsRef<Path>) -> Result<Vec<(String, Value)>> {
     parse(bytes).map_err(|problem| Error::file(name, format!("not a readable MATLAB file: {problem}")))
 }
@@ -111,7 +111,7 @@ const UINT32: u32 = 6;
 const MATRIX: u32 = 14;
 const COMPRESSED: u32 = 15;
 
-/// What is left to read.
+/// The bytes that are still to be read.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -158,7 +158,7 @@ fn words(data: &[u8]) -> impl Iterator<Item = u32> + '_ {
     data.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
-/// An array element: its name and value.
+/// Name and value of an array element.
 fn matrix_of(mut data: Bytes<'_>, depth: usize) -> Parsed<(String, Value)> {
     if depth > MAX_DEPTH {
         return Err(format!("nested deeper than {MAX_DEPTH}"));
@@ -169,7 +169,7 @@ fn matrix_of(mut data: Bytes<'_>, depth: usize) -> Parsed<(String, Value)> {
     let flags = data.element_of(UINT32, "array flags")?;
     let class = words(flags).next().ok_or("no array flags")? & 0xff;
     let dims: Vec<usize> = words(data.element_of(INT32, "dimensions")?).map(|d| d as usize).collect();
-    // Each value needs a byte or more, so a count beyond the limit cannot be true.
+    // Every value takes at least one byte, so a count beyond the limit cannot be true.
     let product = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     let count = product.filter(|&n| n <= MAX_BYTES && dims.len() >= 2).ok_or(format!("impossible size {dims:?}"))?;
     let name = text(data.element_of(INT8, "name")?);
@@ -195,7 +195,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn cells(data: &mut Bytes<'_>, count: usize, depth: usize) -> Parsed<Vec<Value>> {
-    // The vector grows with what is really there, not with the count that the file claims.
+    // The vector grows with the data that is actually read, not by the count that the file claims.
     let mut values = Vec::new();
     for _ in 0..count {
         values.push(matrix_of(Bytes(data.element_of(MATRIX, "a cell")?), depth + 1)?.1);
@@ -222,7 +222,7 @@ fn structure(data: &mut Bytes<'_>, count: usize, depth: usize) -> Parsed<Vec<Vec
     Ok(elements)
 }
 
-/// Numbers as they are stored, which may be in a smaller type than the array's class.
+/// Numbers in their stored type. MATLAB stores arrays of doubles in a smaller type if the values fit.
 fn numbers(kind: u32, bytes: &[u8]) -> Parsed<Vec<f64>> {
     macro_rules! read {
         ($type:ty) => {

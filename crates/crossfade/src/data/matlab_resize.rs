@@ -1,7 +1,8 @@
-//! Bicubic resizing that gives the bytes of MATLAB's `imresize`.
+//! Bicubic resizing that gives exactly the bytes of MATLAB's `imresize`.
 //!
-//! Super-resolution sets are made with it, and a network trained on its low-resolution images fails on others. It
-//! differs from Pillow's bicubic filter: borders are mirrored instead of cut, and the rows are resized first.
+//! The low-resolution images of super-resolution benchmarks are made with it, and networks trained on them work badly
+//! on images made in another way. It differs from Pillow's bicubic filter: borders are mirrored instead of cut off,
+//! and the vertical pass comes first.
 use std::path::Path;
 
 use super::Image;
@@ -9,12 +10,12 @@ use super::image::MAX_PIXELS;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
-/// By how much an image grows or shrinks: a ratio of whole numbers, so that 1/3 is exact.
+/// The scale of a resize as a ratio of integers, so that 1/3 is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// Sides are multiplied by this.
+    /// The numerator: sides are multiplied by it.
     pub up: u32,
-    /// And divided by this.
+    /// The denominator: sides are divided by it.
     pub down: u32,
 }
 
@@ -45,7 +46,7 @@ impl std::fmt::Display for Scale {
     }
 }
 
-/// The source pixels that make one output pixel, with their weights.
+/// The source pixels of one output pixel, with their weights.
 type Taps = Vec<(usize, f64)>;
 
 /// Keys' cubic convolution with a = −1/2.
@@ -57,13 +58,14 @@ fn cubic(x: f64) -> f64 {
     }
 }
 
-/// `contributions` of `imresize.m`, pixels counted from 0; shrinking widens the kernel against aliasing.
+/// The function `contributions` of `imresize.m`, with pixels counted from 0. Shrinking widens the kernel against
+/// aliasing.
 fn taps(n_in: usize, n_out: usize, scale: f64) -> Vec<Taps> {
-    let squeeze = scale.min(1.0);
-    let width = 4.0 / squeeze;
+    let shrink = scale.min(1.0);
+    let width = 4.0 / shrink;
     let reach = width.ceil() as i64 + 2;
     let period = 2 * n_in as i64;
-    // Pixels beyond the border are those before it, mirrored.
+    // Beyond the border the image is mirrored, with the border pixel repeated.
     let mirrored = |i: i64| {
         let i = i.rem_euclid(period);
         (if i < n_in as i64 { i } else { period - 1 - i }) as usize
@@ -73,7 +75,7 @@ fn taps(n_in: usize, n_out: usize, scale: f64) -> Vec<Taps> {
             let centre = (i as f64 + 1.0) / scale + 0.5 * (1.0 - 1.0 / scale) - 1.0;
             let first = (centre - width / 2.0).floor() as i64;
             let weights: Vec<f64> =
-                (first..first + reach).map(|j| squeeze * cubic(squeeze * (centre - j as f64))).collect();
+                (first..first + reach).map(|j| shrink * cubic(shrink * (centre - j as f64))).collect();
             let total: f64 = weights.iter().sum();
             let pixels = (first..).map(mirrored);
             pixels.zip(weights).filter(|(_, w)| *w != 0.0).map(|(j, w)| (j, w / total)).collect()
@@ -81,7 +83,7 @@ fn taps(n_in: usize, n_out: usize, scale: f64) -> Vec<Taps> {
         .collect()
 }
 
-/// To the nearest byte, halves up.
+/// Rounds to the nearest byte, halves up.
 fn byte(x: f64) -> u8 {
     (x + 0.5).floor().clamp(0.0, 255.0) as u8
 }
@@ -114,8 +116,8 @@ fn horizontal(image: &Image, scale: Scale) -> Image {
     Image::new(width, image.height, c, pixels)
 }
 
-/// The image `scale` times as large, byte for byte as MATLAB's `imresize(image, scale)` makes it of 8-bit images: rows
-/// first, and each of the two passes rounds. An error if it would be too large.
+/// The image resized by `scale`, byte for byte as by MATLAB's `imresize(image, scale)` for 8-bit images: the vertical
+/// pass comes first, and each pass rounds. An error if the result would be too large.
 pub fn imresize(image: &Image, scale: Scale) -> Result<Image> {
     let (width, height) = (scale.side(image.width), scale.side(image.height));
     if width as u64 * height as u64 > MAX_PIXELS {

@@ -1,8 +1,8 @@
-//! Image sets behind one trait, and the registry.
+//! Image datasets behind one trait, and the `[data]` section of a configuration.
 //!
-//! A source (one file each: [`cifar10`], [`idx`], [`folder`], [`zip`], [`procedural`], [`paired`]) gives its images as they are
-//! stored; [`DataConfig::open`] wraps it so that they come out square, at one resolution and channel count. Nothing here knows
-//! tasks, batches or the tensor engine.
+//! A source (one file each: [`cifar10`], [`idx`], [`folder`], [`zip`], [`procedural`], [`paired`]) returns its images
+//! as they are stored. [`DataConfig::open`] wraps it so that all images are square and have one resolution and number
+//! of channels. Nothing here depends on tasks, batches or the tensor engine.
 use std::borrow::Cow;
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ pub trait Dataset: Send + Sync {
     /// Image `index`; an error names the file.
     fn get(&self, index: usize) -> Result<Image>;
 
-    /// What image `index` is called: its file, or its place in one.
+    /// The name of image `index` for messages: its file, or its position in a file.
     fn name(&self, index: usize) -> String;
 
     /// One line that describes the set, for reports.
@@ -75,21 +75,21 @@ pub trait Dataset: Send + Sync {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fit {
-    /// Cut the largest square out of the middle.
+    /// Crop the largest centred square.
     #[default]
     Crop,
-    /// Squeeze the whole image into the square.
+    /// Resize the complete image to the square, which changes its aspect ratio.
     Stretch,
 }
 
-/// Which part of a set that knows two.
+/// Which part of a dataset that has a training and a test part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
-    /// The images to learn from.
+    /// The training images.
     #[default]
     Train,
-    /// The images held back.
+    /// The test images.
     Test,
 }
 
@@ -99,7 +99,7 @@ pub enum Split {
 pub enum DataConfig {
     /// Drawn on the fly, without files.
     Procedural {
-        /// Another seed, another set.
+        /// The seed from which all images are drawn.
         #[serde(default)]
         seed: u64,
         /// How many images the set has.
@@ -114,7 +114,7 @@ pub enum DataConfig {
         #[serde(default)]
         split: Split,
     },
-    /// MNIST and its like.
+    /// MNIST and other sets in the same format.
     Idx {
         /// An IDX file of images, gzipped or not, or the directory of the training images.
         path: PathBuf,
@@ -183,7 +183,7 @@ pub enum DataConfig {
 }
 
 impl DataConfig {
-    /// The paths that it names, and the keys that name them.
+    /// The paths in this section, and their keys.
     pub fn paths_mut(&mut self) -> Vec<(&'static str, &mut PathBuf)> {
         match self {
             Self::Procedural { .. } => vec![],
@@ -214,7 +214,7 @@ impl DataConfig {
         Ok(Box::new(Fitted { source: self.source(resolution)?, resolution, channels, fit, filter }))
     }
 
-    /// The images as they are stored; `resolution` matters only to those that are drawn.
+    /// The images as they are stored; only procedural images use `resolution`.
     pub fn source(&self, resolution: usize) -> Result<Box<dyn Dataset>> {
         Ok(match self {
             Self::Procedural { seed, len } => Box::new(procedural::Procedural::new(*seed, *len, resolution)?),
@@ -231,7 +231,7 @@ impl DataConfig {
     }
 }
 
-/// A source whose images are brought to one shape.
+/// A source whose images are converted to one shape.
 struct Fitted {
     source: Box<dyn Dataset>,
     resolution: usize,
@@ -245,7 +245,8 @@ impl Dataset for Fitted {
         self.source.len()
     }
 
-    /// Channels, then crop, then resize: the order of `Image.open(f).convert("RGB")` and what follows it.
+    /// Converts channels, then crops, then resizes, in the order of the usual PyTorch pipelines
+    /// (`Image.open(f).convert("RGB")` comes first), because each step rounds.
     fn get(&self, index: usize) -> Result<Image> {
         let image = self.source.get(index)?;
         let image = image.with_channels(self.channels);
@@ -269,7 +270,7 @@ impl Dataset for Fitted {
     }
 }
 
-/// Whether a file name (without directories) is one of an image to use.
+/// Whether a file name (without directories) is that of an image and not hidden.
 fn is_image_name(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, e)| e.to_ascii_lowercase());
     !name.starts_with('.') && extension.is_some_and(|e| IMAGE_ENDINGS.contains(&e.as_str()))

@@ -1,30 +1,30 @@
-//! Images as the network sees them: planes of numbers in [−1, 1].
+//! Images as a network reads them: planar (CHW) f32 values in [−1, 1].
 use super::{Image, LabelMap};
 
-/// Channels, rows, columns in [−1, 1].
+/// A planar image with values in [−1, 1].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planes {
     /// (channels, height, width).
     pub shape: [usize; 3],
-    /// CHW.
+    /// The values in CHW order.
     pub values: Vec<f32>,
 }
 
 impl Planes {
-    /// Planes of given values; their number must be that of the shape.
+    /// Planes with the given values; panics unless their number fits the shape.
     pub fn new(shape: [usize; 3], values: Vec<f32>) -> Self {
         assert_eq!(values.len(), shape.iter().product::<usize>(), "values of planes of {shape:?}");
         Self { shape, values }
     }
 
-    /// x/127.5 − 1 of every byte.
+    /// Maps every byte v to v/127.5 − 1.
     pub fn from_image(image: &Image) -> Self {
         let mut values = Vec::with_capacity(image.pixels.len());
         append_planes(image, false, &mut values);
         Self::new([image.channels, image.height, image.width], values)
     }
 
-    /// 2·v/most − 1 of every value.
+    /// Maps every value v to 2·v/most − 1.
     pub fn from_label(plane: &LabelMap, most: f32) -> Self {
         let values = plane.values.iter().map(|&v| 2.0 * f32::from(v) / most - 1.0).collect();
         Self::new([1, plane.height, plane.width], values)
@@ -38,7 +38,7 @@ impl Planes {
         self
     }
 
-    /// The nearest 8-bit image.
+    /// The image rounded to 8 bits.
     pub fn to_image(&self) -> Image {
         let [c, h, w] = self.shape;
         let byte = |v: f32| ((v + 1.0) * 127.5).round().clamp(0.0, 255.0) as u8;

@@ -1,4 +1,4 @@
-//! A set that needs no files: discs, rings and rounded squares over a gradient, in a handful of palettes.
+//! A dataset that needs no files: discs, rings and rounded squares over a gradient, in a few palettes.
 use super::{Dataset, Image};
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, Stream};
@@ -10,21 +10,21 @@ pub(super) fn default_len() -> usize {
 
 type Colour = [f64; 3];
 
-/// Colours that go together.
+/// A colour scheme.
 struct Palette {
-    /// The background's two ends.
-    ground: [u32; 2],
-    /// The shapes.
+    /// The two ends of the background's gradient.
+    background: [u32; 2],
+    /// The colours of the shapes.
     shapes: [u32; 3],
 }
 
 const PALETTES: [Palette; 6] = [
-    Palette { ground: [0x2b2d5b, 0xf2a07b], shapes: [0xffd9a0, 0xe4572e, 0x7b5ea7] },
-    Palette { ground: [0xcfeaf0, 0x4f9fb8], shapes: [0x0b3954, 0xff6663, 0xfefcf3] },
-    Palette { ground: [0xdfe9c9, 0x6c9a6d], shapes: [0x274c3a, 0xf2c14e, 0xd9663b] },
-    Palette { ground: [0xf8ecd6, 0xe3b587], shapes: [0x8c4a32, 0x2f6f73, 0xfff8ea] },
-    Palette { ground: [0x0f1737, 0x3c4f9a], shapes: [0xf4e285, 0xf28ab2, 0x8fd3f4] },
-    Palette { ground: [0xfbe3ec, 0xd388b1], shapes: [0x6a1b4d, 0xf9a03f, 0xffffff] },
+    Palette { background: [0x2b2d5b, 0xf2a07b], shapes: [0xffd9a0, 0xe4572e, 0x7b5ea7] },
+    Palette { background: [0xcfeaf0, 0x4f9fb8], shapes: [0x0b3954, 0xff6663, 0xfefcf3] },
+    Palette { background: [0xdfe9c9, 0x6c9a6d], shapes: [0x274c3a, 0xf2c14e, 0xd9663b] },
+    Palette { background: [0xf8ecd6, 0xe3b587], shapes: [0x8c4a32, 0x2f6f73, 0xfff8ea] },
+    Palette { background: [0x0f1737, 0x3c4f9a], shapes: [0xf4e285, 0xf28ab2, 0x8fd3f4] },
+    Palette { background: [0xfbe3ec, 0xd388b1], shapes: [0x6a1b4d, 0xf9a03f, 0xffffff] },
 ];
 
 fn rgb(hex: u32) -> Colour {
@@ -42,13 +42,13 @@ enum Outline {
     Square,
 }
 
-/// A shape; the image is the unit square, y downwards.
+/// A shape. The image is the unit square with y downwards, so that a scene does not depend on the resolution.
 struct Shape {
     outline: Outline,
     centre: [f64; 2],
     radius: f64,
-    /// Sine and cosine of the rotation.
-    turn: (f64, f64),
+    /// Sine and cosine of the rotation angle.
+    rotation: (f64, f64),
     colour: Colour,
 }
 
@@ -60,7 +60,7 @@ impl Shape {
             outline,
             centre: [between(0.22, 0.78), between(0.22, 0.78)],
             radius: between(0.16, 0.29),
-            turn: libm::sincos(between(0.0, std::f64::consts::FRAC_PI_2)),
+            rotation: libm::sincos(between(0.0, std::f64::consts::FRAC_PI_2)),
             colour,
         }
     }
@@ -73,7 +73,7 @@ impl Shape {
             Outline::Disc => length(x, y) - r,
             Outline::Ring => (length(x, y) - 0.76 * r).abs() - 0.24 * r,
             Outline::Square => {
-                let (sin, cos) = self.turn;
+                let (sin, cos) = self.rotation;
                 let (half, corner) = (0.85 * r, 0.3 * r);
                 let (u, v) = ((cos * x + sin * y).abs() - half + corner, (cos * y - sin * x).abs() - half + corner);
                 length(u.max(0.0), v.max(0.0)) + u.max(v).min(0.0) - corner
@@ -81,19 +81,22 @@ impl Shape {
         }
     }
 
-    /// The colour at a point that was `below` before; `pixel` is a pixel's width.
+    /// The colour at a point that had the colour `below` before this shape; `pixel` is the width of a pixel.
     fn over(&self, below: Colour, [x, y]: [f64; 2], pixel: f64) -> Colour {
         let (shadow, lift) = (0.07, 0.035);
+        // The shadow is the shape itself, shifted and blurred; smoothstep gives it a soft edge.
         let depth = (0.5 - self.distance([x - 0.5 * lift, y - lift]) / shadow).clamp(0.0, 1.0);
         let shaded = mix(below, [20.0, 20.0, 40.0], 0.28 * depth * depth * (3.0 - 2.0 * depth));
         // Lighter towards the top, as if lit from there.
         let light = 0.22 * (0.5 - 0.5 * (y - self.centre[1]) / self.radius).clamp(0.0, 1.0);
+        // The distance in pixels, limited to one pixel, is the share of the pixel that the shape covers:
+        // anti-aliasing.
         let covered = (0.5 - self.distance([x, y]) / pixel).clamp(0.0, 1.0);
         mix(shaded, mix(self.colour, [255.0; 3], light), covered)
     }
 }
 
-/// The procedural set: image k is a function of (seed, k) alone, the same scene at every resolution.
+/// The procedural dataset: image k depends on (seed, k) alone and shows the same scene at every resolution.
 pub struct Procedural {
     seed: u64,
     len: usize,
@@ -103,7 +106,7 @@ pub struct Procedural {
 impl Procedural {
     /// The set of a seed, drawn at a resolution.
     pub fn new(seed: u64, len: usize, resolution: usize) -> Result<Self> {
-        // An epoch's order is held in memory, hence the upper bound.
+        // The permutation of an epoch is kept in memory, hence the upper bound.
         if !(1..=100_000_000).contains(&len) {
             return Err(Error::request(format!("a procedural set has a len of 1 to 100 million, not {len}")));
         }
@@ -119,7 +122,7 @@ impl Dataset for Procedural {
     fn get(&self, index: usize) -> Result<Image> {
         let mut stream = Stream::new(self.seed, index as u64, 0, Purpose::Procedural);
         let palette = &PALETTES[stream.below(PALETTES.len() as u64) as usize];
-        let [top, bottom] = palette.ground.map(rgb);
+        let [top, bottom] = palette.background.map(rgb);
         let (slant, fall) = libm::sincos(stream.uniform() - 0.5);
         let count = [1, 1, 1, 2, 2, 3][stream.below(6) as usize];
         let colours = stream.permutation(palette.shapes.len());
@@ -132,8 +135,8 @@ impl Dataset for Procedural {
             for column in 0..self.resolution {
                 let point = [(column as f64 + 0.5) * pixel, (row as f64 + 0.5) * pixel];
                 let share = (0.5 + slant * (point[0] - 0.5) + fall * (point[1] - 0.5)).clamp(0.0, 1.0);
-                let ground = mix(top, bottom, share);
-                let colour = shapes.iter().fold(ground, |below, shape| shape.over(below, point, pixel));
+                let background = mix(top, bottom, share);
+                let colour = shapes.iter().fold(background, |below, shape| shape.over(below, point, pixel));
                 pixels.extend(colour.map(|c| (c + 0.5) as u8));
             }
         }

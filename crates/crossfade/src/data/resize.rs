@@ -1,12 +1,13 @@
-//! Resizing that gives the bytes Pillow gives.
+//! Resizing that gives exactly the bytes of Pillow.
 //!
-//! Pillow resamples separably: weights in f64, normalised, rounded to 22-bit fixed point, and each pass rounds to 8
-//! bits. Numbers like FID depend on these bytes, so the order of the two passes, which Pillow 13 changed, is an option.
+//! Pillow resamples in two passes. Weights are computed in f64, normalised and rounded to 22-bit fixed point, and
+//! each pass rounds to 8 bits. Metrics such as FID depend on these bytes. The order of the two passes, which Pillow
+//! 13 changed, is therefore an option.
 use serde::{Deserialize, Serialize};
 
 use super::Image;
 
-/// Bits after the point of a weight: 32 less 8 for the pixel and 2 for sums that overshoot.
+/// Fractional bits of a weight: 32 bits less 8 for the pixel and 2 for sums that exceed its range.
 const PRECISION: u32 = 22;
 
 /// A resampling filter of Pillow.
@@ -27,10 +28,11 @@ pub enum Filter {
 /// Which pass runs first when both sides change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PassOrder {
-    /// Pillow up to 12: horizontal first, but for images over a hundred times higher than wide that get lower.
+    /// Pillow up to 12: horizontal first, except for images that are over a hundred times higher than wide and shrink
+    /// in height.
     #[default]
     HorizontalFirst,
-    /// Pillow 13: vertical first where the height shrinks by more than twice the pixels that the width does.
+    /// Pillow 13: vertical first where the image loses more than twice as many rows as columns.
     Cheapest,
 }
 
@@ -81,7 +83,7 @@ impl PassOrder {
     }
 }
 
-/// The source pixels that make one output pixel: the first, and the weights from there on.
+/// The source pixels of one output pixel: the index of the first, and the weights of it and its successors.
 struct Taps {
     first: usize,
     weights: Vec<i32>,
@@ -89,9 +91,11 @@ struct Taps {
 
 fn taps(n_in: usize, n_out: usize, filter: Filter) -> Vec<Taps> {
     let scale = n_in as f64 / n_out as f64;
+    // When shrinking, the filter is widened to cover all source pixels of an output pixel, against aliasing.
     let filter_scale = scale.max(1.0);
     let support = filter.support() * filter_scale;
     let inverse = 1.0 / filter_scale;
+    // Rounds half away from zero, as Pillow's C code does.
     let fixed = |w: f64| (w * f64::from(1 << PRECISION) + if w < 0.0 { -0.5 } else { 0.5 }) as i32;
     (0..n_out)
         .map(|i| {
@@ -116,6 +120,7 @@ fn horizontal(image: &Image, width: usize, filter: Filter) -> Image {
     let mut pixels = Vec::with_capacity(width * image.height * channels);
     for row in image.pixels.chunks_exact(image.width * channels) {
         for Taps { first, weights } in &taps {
+            // Starting at one half makes the final shift round instead of truncate.
             let mut sums = [1 << (PRECISION - 1); 3];
             for (pixel, w) in row[first * channels..].chunks_exact(channels).zip(weights) {
                 for (sum, &v) in sums.iter_mut().zip(pixel) {
@@ -144,7 +149,7 @@ fn vertical(image: &Image, height: usize, filter: Filter) -> Image {
     Image::new(image.width, height, image.channels, pixels)
 }
 
-/// The image at `width` x `height` pixels, byte for byte as Pillow's `Image.resize` makes it.
+/// The image at `width` x `height` pixels, byte for byte as by Pillow's `Image.resize`.
 pub fn resize(image: &Image, width: usize, height: usize, filter: Filter, order: PassOrder) -> Image {
     assert!(width > 0 && height > 0, "an image has at least one pixel");
     match (width != image.width, height != image.height) {

@@ -1,12 +1,14 @@
-//! Many images on one.
+//! Contact sheets: many images on one.
 use super::Image;
 
-/// The grey of gaps and empty places.
-const PAPER: u8 = 245;
+/// The grey value of gaps and empty cells.
+const BACKGROUND: u8 = 245;
 
-/// Lays images out in rows of `columns`, each pixel enlarged to a square of `scale`, with `gap` light pixels around.
+/// Arranges images in rows of `columns`, each pixel enlarged to a square of `scale` x `scale`, with `gap` light
+/// pixels around every image.
 ///
-/// Places are as large as the largest image; smaller ones sit at the top left. Grey and RGB may be mixed.
+/// All cells have the size of the largest image; smaller images are at the top left of their cell. Grey and RGB may
+/// be mixed.
 pub fn contact_sheet(images: &[Image], columns: usize, gap: usize, scale: usize) -> Image {
     let columns = columns.clamp(1, images.len().max(1));
     let scale = scale.max(1);
@@ -15,7 +17,7 @@ pub fn contact_sheet(images: &[Image], columns: usize, gap: usize, scale: usize)
     let rows = images.len().div_ceil(columns).max(1);
     let channels = images.iter().map(|i| i.channels).max().unwrap_or(1);
     let (width, height) = (columns * (cell_width + gap) + gap, rows * (cell_height + gap) + gap);
-    let mut pixels = vec![PAPER; width * height * channels];
+    let mut pixels = vec![BACKGROUND; width * height * channels];
     for (k, image) in images.iter().enumerate() {
         let (left, top) = (gap + k % columns * (cell_width + gap), gap + k / columns * (cell_height + gap));
         let image = image.with_channels(channels);
@@ -42,10 +44,10 @@ mod tests {
         let sheet = contact_sheet(&[grey, red.clone(), red], 2, 1, 2);
         assert_eq!((sheet.width, sheet.height, sheet.channels), (2 * 5 + 1, 2 * 3 + 1, 3));
         let at = |x: usize, y: usize| &sheet.pixels[(y * sheet.width + x) * 3..][..3];
-        assert_eq!(at(0, 0), [PAPER; 3]);
-        assert_eq!((at(1, 1), at(2, 2), at(3, 1)), (&[7; 3][..], &[7; 3][..], &[PAPER; 3][..]));
+        assert_eq!(at(0, 0), [BACKGROUND; 3]);
+        assert_eq!((at(1, 1), at(2, 2), at(3, 1)), (&[7; 3][..], &[7; 3][..], &[BACKGROUND; 3][..]));
         assert_eq!((at(6, 1), at(9, 2)), (&[255, 0, 0][..], &[0, 0, 9][..]));
-        assert_eq!((at(1, 4), at(6, 4)), (&[255, 0, 0][..], &[PAPER; 3][..]));
+        assert_eq!((at(1, 4), at(6, 4)), (&[255, 0, 0][..], &[BACKGROUND; 3][..]));
         assert_eq!(contact_sheet(&[], 4, 2, 1).width, 5);
     }
 }

@@ -10,18 +10,18 @@ use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 use super::{Dataset, Image, is_image_name};
 use crate::error::{Error, Result};
 
-/// Most entries an archive may have.
+/// Limit of the entries of an archive.
 const MAX_ENTRIES: usize = 4 << 20;
-/// Largest image file, unpacked.
+/// Size limit of an image file after decompression, in bytes.
 const MAX_ENTRY: u64 = 64 << 20;
 
 /// PNG, JPEG and WebP entries of a zip, ordered by the bytes of their names (EDM's `dataset.json` is ignored).
 ///
-/// Nothing is unpacked to disk, so the names in the archive are only names.
+/// Nothing is unpacked to disk, so that hostile names such as `../x` have no effect.
 pub struct Zip {
     path: PathBuf,
     directory: Arc<ZipArchiveMetadata>,
-    /// Places in the central directory, and names.
+    /// Index in the central directory and name of every image.
     entries: Vec<(usize, String)>,
 }
 
@@ -52,18 +52,19 @@ impl Zip {
         Ok(Self { path: path.to_path_buf(), directory, entries })
     }
 
-    fn read(&self, place: usize, name: &str) -> Result<Vec<u8>> {
+    fn read(&self, entry_index: usize, name: &str) -> Result<Vec<u8>> {
         let bad = |reason: String| Error::file(&self.path, format!("{name}: {reason}"));
         let too_large = || bad(format!("unpacks to more than the limit of {} MiB", MAX_ENTRY >> 20));
-        // Each reader has its own file, so threads need not wait for each other.
+        // Every call opens the file again, so that threads do not wait for a shared file position.
         let mut file = BufReader::new(File::open(&self.path).map_err(Error::io(&self.path))?);
-        let entry = self.directory.entry(place).map_err(|e| bad(e.to_string()))?;
+        let entry = self.directory.entry(entry_index).map_err(|e| bad(e.to_string()))?;
         let declared = entry.size();
         if declared > MAX_ENTRY {
             return Err(too_large());
         }
         let reader = entry.with_reader(&mut file, ZipReadOptions::new()).map_err(|e| bad(e.to_string()))?;
         let mut bytes = Vec::new();
+        // The declared size may be a lie, so the limit is enforced while decompressing too.
         reader.take(MAX_ENTRY + 1).read_to_end(&mut bytes).map_err(|e| bad(e.to_string()))?;
         match bytes.len() as u64 {
             n if n > MAX_ENTRY => Err(too_large()),
@@ -79,8 +80,8 @@ impl Dataset for Zip {
     }
 
     fn get(&self, index: usize) -> Result<Image> {
-        let (place, name) = &self.entries[index];
-        let bytes = self.read(*place, name)?;
+        let (entry_index, name) = &self.entries[index];
+        let bytes = self.read(*entry_index, name)?;
         Image::decode(&bytes, format!("{}: {name}", self.path.display()))
     }
 

@@ -123,8 +123,7 @@ fn channel_norm_forward(x: FlexTensor, gain: FlexTensor) -> (FlexTensor, Vec<f32
 fn batch_norm_forward(inputs: [FlexTensor; 3], epsilon: f64, moments: &BatchMoments) -> (FlexTensor, Vec<[f32; 2]>) {
     let [x, gamma, beta] = inputs.map(Contiguous::new);
     let [_, c, h, w] = x.dims();
-    // The cell is filled once; a second forward pass in the same step (recomputation) sees the same input and
-    // moments.
+    // The cell is always empty here, since every call of `batch_norm` creates a new one.
     let found = moments.0.get_or_init(|| batch_norm::moments(x.values(), c, h * w));
     let rstd = |variance: f32| (1.0 / (f64::from(variance) + epsilon).sqrt()) as f32;
     let stats: Vec<[f32; 2]> = found.iter().map(|&[mean, variance]| [mean, rstd(variance)]).collect();

@@ -1,4 +1,4 @@
-//! A whole order of pictures: files, contact sheet, trajectories, interpolation, shards.
+//! Sampling to files: images, contact sheet, trajectories, interpolation, shards.
 use super::{Pipeline, Recipe, StartNoise};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::SampleConfig;
@@ -12,17 +12,17 @@ use std::time::Instant;
 /// Part `index` of `count`, as in `--shard 0/4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Which part, from 0.
+    /// The index of the part, from 0.
     pub index: u64,
-    /// Of how many.
+    /// The number of parts.
     pub count: u64,
 }
 
 impl Shard {
-    /// Everything.
+    /// The only shard: all images.
     pub const ALL: Self = Self { index: 0, count: 1 };
 
-    /// From `i/n`.
+    /// Parses `i/n`.
     pub fn parse(text: &str) -> Result<Self> {
         let numbers = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
         match numbers {
@@ -32,41 +32,41 @@ impl Shard {
     }
 }
 
-/// What to make.
+/// What to sample, and where to write it.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The seed; image k is a function of (weights, settings, seed, k).
     pub seed: u64,
     /// The first image.
     pub first: u64,
-    /// How many images, over all shards.
+    /// The number of images over all shards.
     pub count: u64,
-    /// Which of them are made here: image k belongs to shard k mod n.
+    /// The shard that is made here: image k belongs to shard k mod n.
     pub shard: Shard,
-    /// Images a network evaluation; changes the speed and nothing else.
+    /// Images per batch; this changes the speed and nothing else.
     pub batch: usize,
-    /// Whether each image's way is drawn too.
+    /// Whether to also write the trajectory of each image: all x_t and estimates of x_0.
     pub trajectory: bool,
-    /// Instead of images k, the way between the noises of two images.
+    /// Instead of images k, `count` images interpolated between the starting noise of these two.
     pub between: Option<(u64, u64)>,
-    /// Where files go.
+    /// The directory for the files.
     pub out: PathBuf,
 }
 
-/// What was made.
+/// The result of a job.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct JobReport {
     /// Images written.
     pub images: usize,
-    /// Network evaluations an image.
+    /// Network evaluations per image.
     pub evaluations: usize,
-    /// The contact sheet.
+    /// The path of the contact sheet.
     pub sheet: PathBuf,
     /// Milliseconds before the first evaluation of the network.
     pub loading_ms: f64,
 }
 
-/// A contact sheet shows no more than this.
+/// The largest number of images on a contact sheet.
 const SHEET_LIMIT: usize = 256;
 
 impl Job {
@@ -82,7 +82,7 @@ impl Job {
     }
 }
 
-/// Makes the pictures of `job` from `checkpoint`; `progress` hears (done, all).
+/// Samples the images of `job` from `checkpoint`; `progress` is called with (images done, all images).
 pub fn run(
     checkpoint: &Checkpoint,
     weights: Weights,
@@ -93,10 +93,10 @@ pub fn run(
 ) -> Result<JobReport> {
     let began = Instant::now();
     if job.first.checked_add(job.count).is_none() {
-        return Err(Error::request("there are no such images: their numbers end at 2^64"));
+        return Err(Error::request("image indices must be below 2^64"));
     }
     if job.between.is_some_and(|(a, b)| a == b) {
-        return Err(Error::request("a way needs two different ends"));
+        return Err(Error::request("interpolation needs two different images"));
     }
     let starts = job.starts();
     if starts.is_empty() || job.batch == 0 {
@@ -108,23 +108,23 @@ pub fn run(
     let loading_ms = began.elapsed().as_secs_f64() * 1e3;
     let (mut sheet, mut evaluations, mut done) = (vec![], 0, 0);
     for group in starts.chunks(job.batch) {
-        let mut paths = vec![vec![]; group.len()];
+        let mut trajectories = vec![vec![]; group.len()];
         let mut observe = |state: crate::sample::State<'_, crate::engine::Images>| {
             if job.trajectory {
                 let [noisy, clean] = [state.x_t, state.x0].map(|x| pipeline.decode(x.0.clone()));
-                for (path, pair) in paths.iter_mut().zip(noisy.into_iter().zip(clean)) {
-                    path.push(pair.into());
+                for (trajectory, pair) in trajectories.iter_mut().zip(noisy.into_iter().zip(clean)) {
+                    trajectory.push(pair.into());
                 }
             }
         };
         let sampled = pipeline.sample(job.seed, group, &mut observe)?;
         evaluations = sampled.nfe;
-        for ((start, image), path) in group.iter().zip(pipeline.decode(sampled.x0.0)).zip(paths) {
+        for ((start, image), trajectory) in group.iter().zip(pipeline.decode(sampled.x0.0)).zip(trajectories) {
             let recipe = Recipe::new(checkpoint, weights, pipeline.sample_config(), job.seed, *start);
             let name = name(*start, done);
             write_atomic(job.out.join(format!("{name}.png")), &recipe.png(&image)?)?;
             if job.trajectory {
-                let strip = strip(path, &image);
+                let strip = strip(trajectory, &image);
                 write_atomic(job.out.join(format!("{name}-path.png")), &strip.encode_png(&[])?)?;
             }
             if sheet.len() < SHEET_LIMIT {
@@ -152,9 +152,10 @@ fn name(start: StartNoise, nth: usize) -> String {
     }
 }
 
-/// The way of one image: the states above, the estimates of x_0 below, the result at the end of both rows.
-fn strip(path: Vec<[Image; 2]>, last: &Image) -> Image {
-    let columns = path.len() + 1;
-    let row = |which: usize| path.iter().map(move |pair| pair[which].clone()).chain([last.clone()]).collect::<Vec<_>>();
+/// The trajectory of one image: x_t in the upper row, the estimates of x_0 in the lower one, the result at the end of both.
+fn strip(trajectory: Vec<[Image; 2]>, last: &Image) -> Image {
+    let columns = trajectory.len() + 1;
+    let row =
+        |which: usize| trajectory.iter().map(move |pair| pair[which].clone()).chain([last.clone()]).collect::<Vec<_>>();
     contact_sheet(&[row(0), row(1)].concat(), columns, 2, (64 / last.width).max(1))
 }

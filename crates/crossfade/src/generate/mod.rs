@@ -1,4 +1,4 @@
-//! Pictures from a network: image k is a pure function of (weights, settings, seed, k).
+//! Image generation: image k is a pure function of (weights, settings, seed, k), whatever the batch size and the shard.
 mod job;
 mod pipeline;
 mod recipe;

@@ -1,4 +1,4 @@
-//! A checkpoint that is ready to make pictures: network, latent space, size and sampler, for generation and for tasks.
+//! The pipeline from noise to images: network, latent space, size and sampler, for unconditional generation and for tasks.
 use super::solve::solve;
 use super::start::{StartNoise, normals};
 use crate::apply::{Model, Part, field};
@@ -16,30 +16,30 @@ use crate::torchfile::Weights;
 use crossfade_math::Process;
 use std::path::PathBuf;
 
-/// A trained network with all that it needs to make pictures.
+/// A trained network with everything that it needs to make images.
 ///
-/// Every way from a network to a picture goes through here, so that sizes, `auto` settings and the check for values that
-/// are not finite are decided once.
+/// All commands make images through this type, so that sizes, `auto` settings and the check for non-finite values are
+/// in one place.
 #[derive(Clone)]
 pub struct Pipeline {
     net: Denoiser,
     latent: Option<Latent>,
     task: TaskConfig,
-    /// Sampler and grid are resolved: never `auto`.
+    /// Sampler and grid are resolved, never `auto`.
     sample: SampleConfig,
     /// Channels of x_t.
     channels: usize,
-    /// The side of x_t, if the network fixes it.
+    /// The side of x_t, if the network has a fixed one.
     resolution: Option<usize>,
-    /// Sides of x_t must be multiples of this.
+    /// The sides of x_t must be multiples of this.
     unit: usize,
     device: Device,
-    /// The checkpoint, for messages.
+    /// The path of the checkpoint, for messages.
     origin: Option<PathBuf>,
 }
 
 impl Pipeline {
-    /// The chosen weights of a checkpoint, sampled by `sample`.
+    /// Loads the chosen weights of a checkpoint, to be sampled with the settings `sample`.
     pub fn open(checkpoint: &Checkpoint, weights: Weights, sample: &SampleConfig, device: &Device) -> Result<Self> {
         let net = checkpoint.denoiser(weights, device)?;
         let latent = Latent::of(checkpoint, device)?;
@@ -47,7 +47,7 @@ impl Pipeline {
         Ok(Self { origin: Some(checkpoint.path.clone()), ..pipeline })
     }
 
-    /// A network of `config` that is not from a checkpoint: one in training, or with initial weights.
+    /// Wraps a network of `config` that is not from a checkpoint, such as one in training.
     pub fn new(
         net: Denoiser,
         latent: Option<Latent>,
@@ -84,7 +84,7 @@ impl Pipeline {
         &self.task
     }
 
-    /// The sampling settings, with what `auto` stands for.
+    /// The sampling settings, with `auto` resolved.
     pub fn sample_config(&self) -> &SampleConfig {
         &self.sample
     }
@@ -94,7 +94,7 @@ impl Pipeline {
         &self.net
     }
 
-    /// Where it computes.
+    /// The device.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -104,7 +104,7 @@ impl Pipeline {
         self.latent.as_ref()
     }
 
-    /// Network evaluations for each picture.
+    /// Network evaluations per image.
     pub fn evaluations(&self) -> Result<usize> {
         self.sample.evaluations(self.process())
     }
@@ -122,7 +122,7 @@ impl Pipeline {
         }
     }
 
-    /// Samples one batch in the space of the network, pixels or latents; `observe` sees every intermediate state.
+    /// Samples one batch in the space of the network, pixels or latents; `observe` is called with every intermediate state.
     ///
     /// # Shapes
     /// The result is `[starts.len(), C, H, W]`.
@@ -143,13 +143,13 @@ impl Pipeline {
         self.run(None, &start, &mut Hooks { noise: &mut noise, observe })
     }
 
-    /// 8-bit pictures `from..to` of a seed.
+    /// Samples the 8-bit images `indices` of a seed.
     pub fn images(&self, seed: u64, indices: std::ops::Range<u64>) -> Result<Vec<Image>> {
         let starts: Vec<_> = indices.map(StartNoise::Index).collect();
         Ok(self.decode(self.sample(seed, &starts, &mut |_| ())?.x0.0))
     }
 
-    /// 8-bit pictures of a batch in the space of the network.
+    /// Decodes a batch in the space of the network to 8-bit images.
     ///
     /// # Shapes
     /// `[B, C, H, W]` to B images.
@@ -157,11 +157,12 @@ impl Pipeline {
         to_images(self.pixels(x))
     }
 
-    /// The network of a task as [`crate::apply`] uses it; an error if the network has no condition or another task.
+    /// The network of the task `kind` as [`crate::apply`] uses it; an error if the network is unconditional or was
+    /// trained for another task.
     pub fn task_model(&self, kind: &str, seed: u64) -> Result<TaskModel<'_>> {
         let task = self.task.name();
         if self.task.is_unconditional() {
-            return Err(Error::request(format!("{} has no condition; use `crossfade sample`", self.origin())));
+            return Err(Error::request(format!("{} is an unconditional network; use `crossfade sample`", self.origin())));
         }
         if task != kind {
             return Err(Error::request(format!(
@@ -184,7 +185,7 @@ impl Pipeline {
         }
     }
 
-    /// Runs the sampler and refuses values that are not finite: a diverged network must not become a black picture.
+    /// Runs the sampler. Non-finite values are an error, because NaN would silently become black pixels.
     fn run(
         &self,
         condition: Option<Tensor<4>>,
@@ -200,7 +201,7 @@ impl Pipeline {
         if values.iter().all(|v| v.is_finite()) {
             return Ok(());
         }
-        let message = "the network makes values that are not numbers; has its training diverged?";
+        let message = "the output of the network is not finite; has its training diverged?";
         Err(Error::Run(match &self.origin {
             Some(path) => format!("{}: {message}", path.display()),
             None => message.into(),
@@ -208,7 +209,7 @@ impl Pipeline {
     }
 }
 
-/// The network of a task with the seed of its noise.
+/// The network of a task, with the seed of its noise.
 pub struct TaskModel<'a> {
     pipeline: &'a Pipeline,
     seed: u64,
@@ -227,6 +228,7 @@ impl Model for TaskModel<'_> {
     fn make(&self, picture: u64, parts: &[Part]) -> Result<Vec<Planes>> {
         let (pipeline, seed) = (self.pipeline, self.seed);
         let Some(first) = parts.first() else { return Ok(vec![]) };
+        // Noise is drawn in the space of the network, where positions are those of the output divided by this factor.
         let factor = pipeline.latent.as_ref().map_or(1, Latent::factor);
         let [c, h, w] = first.condition.shape;
         let values = parts.iter().flat_map(|part| part.condition.values.iter().copied()).collect();

@@ -1,4 +1,4 @@
-//! Pictures that say how they were made: the settings as a text chunk of the PNG, and their reproduction.
+//! Reproducible images: every PNG contains the settings that it was made with as a text chunk.
 use super::{Pipeline, StartNoise};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::{RunConfig, SampleConfig};
@@ -10,42 +10,42 @@ use crate::files::read_limited;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// The keyword of the text chunk.
+/// The keyword of the PNG text chunk.
 const KEYWORD: &str = "crossfade";
 
-/// All that a picture depends on.
+/// Everything that an image depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
     /// The tool's version.
     pub version: String,
-    /// File name of the checkpoint.
+    /// The file name of the checkpoint, without its directory.
     pub checkpoint: String,
     /// Checksum of its weights.
     pub checksum: String,
-    /// Which weights.
+    /// Which weights of the checkpoint were used.
     pub weights: Weights,
-    /// How it was sampled.
+    /// The sampling settings.
     pub sample: SampleConfig,
     /// The seed.
     pub seed: u64,
-    /// Where it started.
+    /// The starting noise.
     pub start: StartNoise,
 }
 
-/// A picture made again.
+/// A reproduced image.
 #[derive(Clone, Debug)]
 pub struct Reproduced {
-    /// The file's bytes.
+    /// The bytes of the PNG file.
     pub png: Vec<u8>,
-    /// Whether they equal the original's.
+    /// Whether they are equal to those of the original file.
     pub identical: bool,
-    /// How it was made.
+    /// The recipe.
     pub recipe: Recipe,
 }
 
 impl Recipe {
-    /// The recipe of one picture.
+    /// The recipe of one image.
     pub fn new(checkpoint: &Checkpoint, weights: Weights, sample: &SampleConfig, seed: u64, start: StartNoise) -> Self {
         let name = checkpoint.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         Self {
@@ -59,25 +59,25 @@ impl Recipe {
         }
     }
 
-    /// `image` as a PNG that carries this recipe.
+    /// Encodes `image` as a PNG that contains this recipe.
     pub fn png(&self, image: &Image) -> Result<Vec<u8>> {
         let text = serde_json::to_string(self).map_err(|e| Error::Run(e.to_string()))?;
         image.encode_png(&[(KEYWORD, &text)])
     }
 
-    /// The recipe in a PNG file.
+    /// Reads the recipe of a PNG file; also returns the bytes of the file.
     pub fn read(path: &Path) -> Result<(Self, Vec<u8>)> {
         let bytes = read_limited(path, MAX_FILE)?;
         let texts = png_text(&bytes, path)?;
         let text = texts.into_iter().find(|(key, _)| key == KEYWORD).map(|(_, text)| text);
-        let text = text.ok_or_else(|| Error::file(path, "carries no crossfade recipe; was it edited or re-saved?"))?;
+        let text = text.ok_or_else(|| Error::file(path, "contains no crossfade recipe; was it edited or re-saved?"))?;
         let recipe = serde_json::from_str(&text)
             .map_err(|e| Error::file(path, format!("its recipe is of another version or damaged: {e}")))?;
         Ok((recipe, bytes))
     }
 }
 
-/// Makes the picture in `path` again. Without `checkpoint` the file is looked for beside the picture and one level up.
+/// Reproduces the image in `path`. Without `checkpoint`, the checkpoint is searched for beside the image and one level up.
 pub fn reproduce(path: &Path, checkpoint: Option<&Path>, device: &Device) -> Result<Reproduced> {
     let (recipe, original) = Recipe::read(path)?;
     let file = match checkpoint {
@@ -91,19 +91,19 @@ pub fn reproduce(path: &Path, checkpoint: Option<&Path>, device: &Device) -> Res
             format!("holds other weights (checksum {}) than the picture's ({})", checkpoint.checksum, recipe.checksum),
         ));
     }
-    // Whoever edited the picture may have written anything.
+    // The file may have been edited, so the recipe is validated like user input.
     let run = RunConfig { sample: recipe.sample.clone(), ..checkpoint.config.clone() };
-    run.validate().map_err(|e| Error::file(path, format!("its recipe cannot be followed: {e}")))?;
+    run.validate().map_err(|e| Error::file(path, format!("its recipe is invalid: {e}")))?;
     let pipeline = Pipeline::open(&checkpoint, recipe.weights, &recipe.sample, device)?;
     let sampled = pipeline.sample(recipe.seed, &[recipe.start], &mut |_| ())?;
-    let image = pipeline.decode(sampled.x0.0).pop().ok_or_else(|| Error::Run("no image came out".into()))?;
+    let image = pipeline.decode(sampled.x0.0).pop().ok_or_else(|| Error::Run("the sampler returned no image".into()))?;
     let png = recipe.png(&image)?;
     Ok(Reproduced { identical: png == original, png, recipe })
 }
 
-/// The checkpoint of that name near the picture.
+/// Searches for the checkpoint `name` near the image.
 fn find(picture: &Path, name: &str) -> Result<PathBuf> {
-    // A recipe is untrusted text: only a plain file name is looked for.
+    // A recipe is untrusted input: names with directories (such as `../../file`) are not searched for.
     let plain = Path::new(name).file_name().is_some_and(|n| n == name);
     let here = picture.parent().unwrap_or(Path::new("."));
     let near = [here.to_path_buf(), here.join("checkpoints"), here.join(".."), here.join("../checkpoints")];

@@ -1,4 +1,4 @@
-//! One batch from its noise, under whatever process the network was trained for.
+//! Runs a sampler on a network: translates the network's outputs to the form of the process that the sampler uses.
 use crate::config::SampleConfig;
 use crate::engine::Images;
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use crate::sample::{AttenuationProblem, Form, Hooks, Predict, Sampled};
 use crossfade_math::process::Cld;
 use crossfade_math::{Blend, Field, Gaussian, GaussianFn, Prediction, Process};
 
-/// Samples from standard normals: `start(0)` for x, and `start(1)` for the velocity of CLD.
+/// Samples a batch. `start(0)` gives the standard normals for x at t = 1, `start(1)` those for the velocity of CLD.
 pub fn solve(
     net: &Conditioned,
     config: &SampleConfig,
@@ -39,7 +39,7 @@ pub fn solve(
     }
 }
 
-/// x̂_0 at (x_t, t) as the samplers of (α_t, σ_t) see it.
+/// x̂_0 at (x_t, t) as the Gaussian samplers use it.
 ///
 /// # Shapes
 /// `x_t` and the result `[B, C, H, W]`.
@@ -54,7 +54,7 @@ pub fn estimate_at(
     Ok(denoise.denoise(x_t, t)?.x0)
 }
 
-/// A network as the samplers of (α_t, σ_t) see it.
+/// A network in the form that Gaussian samplers use: x̂_0 and eps under x_t = α_t x_0 + σ_t eps.
 struct DenoisingNet<'a> {
     net: &'a Conditioned<'a>,
     gaussian: Gaussian,
@@ -63,7 +63,7 @@ struct DenoisingNet<'a> {
 }
 
 impl DenoisingNet<'_> {
-    /// The weight of the second output in x̂_0; the other estimate follows from eps (§9: the mean, unless one is asked for).
+    /// The weight of the x_0 output in x̂_0; the other estimate is computed from eps. By default both are averaged (§9).
     fn weight_of_x0(&self) -> f64 {
         match self.blend {
             Blend::Phi => 1.0,
@@ -83,8 +83,8 @@ impl Denoise<Images> for DenoisingNet<'_> {
         let output = self.net.target_output(x_t, t);
         let prediction = self.gaussian.prediction(x_t, &output.target, &t.into());
         let Some(x0) = output.x0 else { return Ok(prediction) };
-        // Near t = 1 the x_0 that follows from eps is the error of eps a hundred times enlarged, so that it is limited
-        // before it is averaged.
+        // Near t = 1 the estimate (x_t − σ_t eps)/α_t amplifies the error of eps by σ_t/α_t, a factor of a hundred and
+        // more. It is therefore clamped before both are averaged.
         let limited = |x: Images| self.clip.map_or_else(|| x.clone(), |c| x.clamp(-c, c));
         let (weight, other) = (self.weight_of_x0(), limited(prediction.x0));
         let mean = Images::lincomb(&[(weight.into(), &limited(x0)), ((1.0 - weight).into(), &other)]);
@@ -92,7 +92,7 @@ impl Denoise<Images> for DenoisingNet<'_> {
     }
 }
 
-/// A network as the samplers of CLD see it: score = −ℓ_t times its output.
+/// A network in the form that the samplers of CLD use: score = −ℓ_t times its output.
 struct ScoreNet<'a> {
     net: &'a Conditioned<'a>,
     cld: Cld,

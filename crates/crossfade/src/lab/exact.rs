@@ -1,4 +1,5 @@
-//! Exact denoisers of a Gaussian mixture under the processes x_t = α_t x_0 + σ_t eps and under CLD.
+//! Exact denoisers of a Gaussian mixture under the processes x_t = α_t x_0 + σ_t eps, and its exact score under CLD
+//! (§10.4).
 use super::mixture::Mixture;
 use super::points::Points;
 use crate::error::Result;
@@ -8,7 +9,7 @@ use crossfade_math::process::{Cld, Cov2};
 use crossfade_math::{Gaussian, GaussianFn, Prediction};
 use rayon::prelude::*;
 
-/// The best possible network for `mixture` under `process`.
+/// The optimal denoiser of `mixture` under `process`.
 pub struct GaussianOracle {
     /// The data.
     pub mixture: Mixture,
@@ -17,7 +18,8 @@ pub struct GaussianOracle {
 }
 
 impl Denoise<Points> for GaussianOracle {
-    /// E[x_0 | x_t]: given the component, x_0 and x_t are jointly Gaussian.
+    /// E[x_0 | x_t]. Given the component of the mixture, x_0 and x_t are jointly Gaussian, so that its posterior mean is
+    /// mean + gain (x_t − α_t mean).
     fn denoise(&self, x_t: &Points, t: f64) -> Result<Prediction<Points>> {
         let (alpha, sigma, std) = (self.process.alpha(t), self.process.sigma(t), self.mixture.std);
         let var = (alpha * std).powi(2) + sigma * sigma;
@@ -50,7 +52,7 @@ pub struct CldOracle {
 }
 
 impl CldOracle {
-    /// Covariance of (x_t, v_t), given the component.
+    /// The covariance of (x_t, v_t), given the component of the mixture.
     pub fn covariance(&self, t: f64) -> Cov2 {
         let start = Cov2 { xx: self.mixture.std.powi(2), xv: 0.0, vv: self.cld.gamma * self.cld.mass() };
         let b = self.cld.integral(t);
@@ -64,16 +66,16 @@ impl VelocityScore<Points> for CldOracle {
         let ((mean_x, mean_v), det) = (self.cld.mean(t), cov.det());
         let rows: Vec<Vec<f64>> = (x.data.par_chunks(x.dim).zip(v.data.par_chunks(x.dim)))
             .map(|(x, v)| {
-                let gap = |m: f64, d: usize| (x[d] - mean_x * m, v[d] - mean_v * m);
+                let residual = |m: f64, d: usize| (x[d] - mean_x * m, v[d] - mean_v * m);
                 let shares = self.mixture.shares(|mean| {
                     let quadratic = |(d, &m): (usize, &f64)| {
-                        let (dx, dv) = gap(m, d);
+                        let (dx, dv) = residual(m, d);
                         cov.vv * dx * dx - 2.0 * cov.xv * dx * dv + cov.xx * dv * dv
                     };
                     -0.5 / det * mean.iter().enumerate().map(quadratic).sum::<f64>()
                 });
                 mix(&self.mixture, &shares, x.len(), |mean, d| {
-                    let (dx, dv) = gap(mean[d], d);
+                    let (dx, dv) = residual(mean[d], d);
                     (cov.xv * dx - cov.xx * dv) / det
                 })
             })

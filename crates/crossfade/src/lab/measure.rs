@@ -1,4 +1,4 @@
-//! What the laboratory measures: distances between point sets and orders of convergence.
+//! The measurements of the laboratory: distances between point sets and orders of convergence.
 use super::points::Points;
 use crate::rng::{Purpose, Stream};
 
@@ -8,8 +8,8 @@ pub fn rms(a: &Points, b: &Points) -> f64 {
     (sum / a.data.len() as f64).sqrt()
 }
 
-/// Median over points of the distance between corresponding points, divided by √dim: robust against the few points that
-/// sit on a boundary between modes.
+/// Median over points of the distance between corresponding points, divided by √dim. It is robust against the few
+/// points near a boundary between two modes, where a small error leads to another mode.
 pub fn median(a: &Points, b: &Points) -> f64 {
     let mut errors: Vec<f64> = (a.iter().zip(b.iter()))
         .map(|(x, y)| (x.iter().zip(y).map(|(x, y)| (x - y).powi(2)).sum::<f64>() / a.dim as f64).sqrt())
@@ -18,7 +18,8 @@ pub fn median(a: &Points, b: &Points) -> f64 {
     errors[errors.len() / 2]
 }
 
-/// Sliced 2-Wasserstein distance over 64 fixed random directions; both sets must have the same size.
+/// Sliced 2-Wasserstein distance over 64 fixed random directions. Both sets must have the same size, because in one
+/// dimension the optimal coupling then pairs the sorted points.
 pub fn sliced_w2(a: &Points, b: &Points) -> f64 {
     const DIRECTIONS: u64 = 64;
     let projected = |points: &Points, direction: &[f64]| {
@@ -39,7 +40,7 @@ pub fn sliced_w2(a: &Points, b: &Points) -> f64 {
     (total / DIRECTIONS as f64).sqrt()
 }
 
-/// Slopes of log error over log steps between neighbouring rows of different steps: the observed order of convergence.
+/// The observed orders of convergence: slopes of log error over log steps between neighbouring (steps, error).
 pub fn slopes(rows: &[(usize, f64)]) -> Vec<f64> {
     rows.windows(2)
         .filter(|w| w[0].0 != w[1].0)

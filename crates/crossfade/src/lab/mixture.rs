@@ -1,11 +1,11 @@
-//! Data whose denoiser is known: mixtures of isotropic Gaussians.
+//! Mixtures of isotropic Gaussians: data whose optimal denoiser is known in closed form.
 use super::points::Points;
 use crate::rng::{Purpose, Stream};
 
-/// Σ w_k N(mean_k, std² I).
+/// The distribution Σ w_k N(mean_k, std² I).
 #[derive(Clone, Debug)]
 pub struct Mixture {
-    /// Coordinates of a point.
+    /// The dimension.
     pub dim: usize,
     /// Weights of the components, summing to one.
     pub weights: Vec<f64>,
@@ -16,7 +16,7 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// One Gaussian at a fixed place.
+    /// One Gaussian with a fixed mean.
     pub fn gaussian(dim: usize, std: f64) -> Self {
         let mean = (0..dim).map(|d| 0.3 * (1.7 * d as f64 + 0.4).cos()).collect();
         Self { dim, weights: vec![1.0], means: vec![mean], std }
@@ -32,10 +32,11 @@ impl Mixture {
         Self { dim, weights: raw.into_iter().map(|w| w / total).collect(), means, std }
     }
 
-    /// The posterior share of each component, given the logarithm of its likelihood up to a common constant.
+    /// The posterior probability of each component, given its log-likelihood up to a common constant.
     pub fn shares(&self, log_likelihood: impl Fn(&[f64]) -> f64) -> Vec<f64> {
         let logs: Vec<f64> =
             self.means.iter().zip(&self.weights).map(|(mean, w)| w.ln() + log_likelihood(mean)).collect();
+        // The largest logarithm is subtracted, so that exp does not underflow for all components.
         let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let raw: Vec<f64> = logs.iter().map(|l| (l - top).exp()).collect();
         let total: f64 = raw.iter().sum();

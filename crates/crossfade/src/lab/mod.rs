@@ -1,8 +1,9 @@
-//! The oracle laboratory: every sampler against exact denoisers, so that an order of convergence is measured, not claimed.
+//! The laboratory: runs every sampler on exact denoisers and measures its order of convergence (§10.4).
 //!
-//! For Gaussian mixtures the best network is known in closed form ([`Oracle`]). A deterministic sampler is compared point by
-//! point with the solution of its own differential equation from the same noise; a stochastic one by what it makes of a single
-//! Gaussian, whose distribution is followed exactly ([`weak_error`]); every sampler by the sliced W2 distance to the data.
+//! For Gaussian mixtures the optimal network is known in closed form ([`Oracle`]). A deterministic sampler is compared
+//! point by point with the solution of its own differential equation from the same noise (strong error). A stochastic
+//! sampler is compared by the distribution that it produces for a single Gaussian, which can be computed exactly
+//! ([`weak_error`]). For every sampler, the sliced W2 distance to the data is reported too.
 mod gaussian;
 mod measure;
 mod mixture;
@@ -25,31 +26,31 @@ use crate::error::{Error, Result};
 use crate::sample::{AttenuationProblem, Hooks, Predict, Sampler};
 use crossfade_math::{Adm, Attenuation, Grid, GridKind, NoiseScale, Process};
 
-/// What the laboratory runs.
+/// The options of the laboratory.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct LabConfig {
-    /// Coordinates of a point.
+    /// The dimension of the data.
     pub dim: usize,
     /// Components of the mixture; 1 for a single Gaussian.
     pub components: usize,
-    /// Deviation of a component.
+    /// Standard deviation of a component.
     pub std: f64,
-    /// Points a run.
+    /// Points per run.
     pub samples: usize,
     /// Seed of the mixture, the noise and the data.
     pub seed: u64,
-    /// Attenuations to compare, with their own samplers.
+    /// Attenuations to run, with the samplers for attenuation.
     pub attenuations: Vec<Attenuation>,
-    /// Processes to compare, with the samplers that know only (α_t, σ_t).
+    /// Processes to run, with the Gaussian samplers, which use only (α_t, σ_t).
     #[serde(serialize_with = "names")]
     pub processes: Vec<Process>,
     /// The noise scale.
     pub noise: NoiseScale,
-    /// Samplers to compare.
+    /// Samplers to run.
     pub samplers: Vec<Sampler>,
-    /// Grids to compare.
+    /// Grids of times to run the samplers for attenuation on.
     pub grids: Vec<GridKind>,
-    /// Numbers of evaluations, ascending.
+    /// Numbers of network evaluations, ascending.
     pub evaluations: Vec<usize>,
 }
 
@@ -71,17 +72,17 @@ impl Default for LabConfig {
     }
 }
 
-/// Reports name a process; its constants are the published ones.
+/// Serialises processes by their names; their constants are the published ones.
 fn names<S: serde::Serializer>(processes: &[Process], serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_seq(processes.iter().map(Process::name))
 }
 
-/// Steps of the reference solution for each of the largest number of evaluations: the error of a third-order sampler is then
-/// a hundredth of what it is at that number.
+/// The reference solution has this many times the steps of the largest measured run. The error of a third-order sampler is
+/// then 1/125 of that run's error.
 const REFERENCE_FACTOR: usize = 5;
 
 impl LabConfig {
-    /// All problems of the configuration.
+    /// Checks the options; all problems are reported at once.
     fn check(&self) -> Result<()> {
         let mut problems = vec![];
         for (bad, what) in [
@@ -100,7 +101,7 @@ impl LabConfig {
         if problems.is_empty() { Ok(()) } else { Err(Error::Config(problems)) }
     }
 
-    /// The data.
+    /// The data distribution.
     pub fn mixture(&self) -> Mixture {
         match self.components {
             1 => Mixture::gaussian(self.dim, self.std),
@@ -108,8 +109,8 @@ impl LabConfig {
         }
     }
 
-    /// The error of a stochastic sampler's distribution on one Gaussian, relative to its deviation; only where the denoiser
-    /// is affine.
+    /// The error of the distribution that a stochastic sampler produces for one Gaussian, divided by its standard
+    /// deviation. None for deterministic samplers, and where the denoiser is not affine.
     fn weak_error(&self, process: &Process, sampler: Sampler, grid: &GridKind, steps: usize) -> Result<Option<f64>> {
         if !sampler.is_stochastic() || (process.gaussian().is_none() && process.estimates_x0()) {
             return Ok(None);
@@ -118,22 +119,23 @@ impl LabConfig {
         Ok(Some(weak_error(data, process, sampler, grid, steps)? / self.std))
     }
 
-    /// The process of one attenuation, with the draws that training uses.
+    /// The process with this attenuation.
     fn process(&self, attenuation: Attenuation) -> Adm {
         Adm::new(attenuation, self.noise)
     }
 }
 
-/// Runs everything; `progress` hears (done, all) after each curve.
+/// Runs all curves; `progress` is called with (curves done, all curves).
 pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result<LabReport> {
     config.check()?;
     let mixture = config.mixture();
     let start = normals(config.dim, config.samples, config.seed, 0);
     let data = mixture.sample(config.samples, config.seed.wrapping_add(1));
+    // The distance between two samples of the data itself: no sampler can be measured to be better.
     let floor = sliced_w2(&data, &mixture.sample(config.samples, config.seed.wrapping_add(2)));
     let fine = REFERENCE_FACTOR * config.evaluations.last().copied().unwrap_or(1);
-    let native = |s: &&Sampler| s.uses_attenuation(&Process::default());
-    let own: Vec<Sampler> = config.samplers.iter().filter(native).copied().collect();
+    let for_attenuation = |s: &&Sampler| s.uses_attenuation(&Process::default());
+    let own: Vec<Sampler> = config.samplers.iter().filter(for_attenuation).copied().collect();
     let curves_of = |process: &Process| -> usize {
         let chosen = processes::samplers(process).into_iter().filter(|s| config.samplers.contains(s));
         chosen.map(|s| processes::grids(process, s).len()).sum()
@@ -179,7 +181,7 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
     Ok(LabReport { config: config.clone(), floor, curves })
 }
 
-/// One run from `start`.
+/// Runs a sampler for attenuation once from `start`.
 fn solve(
     oracle: &dyn Predict<Points>,
     adm: Adm,

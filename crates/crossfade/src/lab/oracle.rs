@@ -1,8 +1,9 @@
-//! The exact denoiser: E[phi | x_t] and E[eps | x_t] for a Gaussian mixture under any attenuation.
+//! The exact denoiser of attenuation: E[phi | x_t] and E[eps | x_t] for a Gaussian mixture (§10.4).
 //!
-//! Given the component, coordinates are independent. Where x_t is affine in x_0 given the drawn parts of phi
-//! ([`AttenuationFn::is_affine`]), posteriors are Gaussian and closed. Drawn parts are summed over quadrature nodes of their
-//! distribution; where x_t is not affine (the sine), x_0 is summed too, over nodes around the mean of its posterior.
+//! Given the component of the mixture, the coordinates are independent. Given also the drawn parts of phi, x_t is
+//! affine in x_0 for most attenuations ([`AttenuationFn::is_affine`]), and the posterior of x_0 is Gaussian with a
+//! closed form. The drawn parts are integrated by quadrature. Where x_t is not affine in x_0 (the sine), x_0 is
+//! integrated by quadrature too, with nodes around an approximate posterior mean.
 use super::mixture::Mixture;
 use super::points::Points;
 use crate::error::Result;
@@ -10,25 +11,25 @@ use crate::sample::{Heads, Predict};
 use crossfade_math::{AttenuationFn, Draw, JointNode, Node, Adm, gauss_legendre, joint_nodes};
 use rayon::prelude::*;
 
-/// The best possible network for `mixture` under `process`.
+/// The optimal network for `mixture` under `process`.
 pub struct Oracle {
     mixture: Mixture,
     process: Adm,
-    /// Nodes of the joint distribution of the drawn parts.
+    /// Quadrature nodes of the joint distribution of the drawn parts.
     drawn: Vec<JointNode>,
-    /// Nodes for x_0 within its posterior, with the logarithms of their weights; one centre node where the posterior mean
-    /// suffices.
+    /// Quadrature nodes for x_0 in units of its posterior deviation, with the logarithms of their weights. For affine
+    /// attenuations there is a single node at the posterior mean.
     inner: Vec<Node>,
 }
 
-/// Nodes for each drawn part; its distribution is smooth on the scale on which x_t depends on it. The joint rule has this
-/// number to the power of the parts. Clamped draws need fewer: their range is short.
+/// Quadrature nodes per drawn part. Ten are enough, because x_t varies slowly with a drawn part. The joint rule has this
+/// number to the power of the parts, so that three parts with clamped draws, whose range is short, take fewer.
 fn drawn_nodes(process: &Adm) -> usize {
     if process.drawn_parts() > 2 && process.draw == Draw::Clamped { 4 } else { 10 }
 }
 
-/// E over one coordinate's posterior of 1, phi and eps, times the likelihood over e^top: far from all modes likelihoods are
-/// smaller than any f64.
+/// Integrals of 1, phi and eps over the posterior of one coordinate, not normalised, divided by e^top. The factor e^top
+/// is kept as a logarithm, because far from all modes likelihoods underflow.
 struct Sums {
     top: f64,
     likelihood: f64,
@@ -58,14 +59,14 @@ impl Oracle {
         let inner = if process.attenuation.is_affine() {
             vec![Node { value: 0.0, weight: 0.0 }]
         } else {
-            // Twelve deviations around the affine approximation of the posterior.
+            // ±6 deviations around the mean of the affine approximation.
             let nodes = gauss_legendre(25);
             nodes.iter().map(|q| Node { value: 6.0 * q.value, weight: (6.0 * q.weight).ln() }).collect()
         };
         Self { mixture, process, drawn, inner }
     }
 
-    /// The nodes of the drawn parts at time t.
+    /// Evaluates the nodes of the drawn parts at time t.
     fn at(&self, t: f64) -> Vec<Drawn<'_>> {
         let attenuation = self.process.attenuation;
         (self.drawn.iter())
@@ -76,11 +77,11 @@ impl Oracle {
             .collect()
     }
 
-    /// Posterior sums of one coordinate x under a component with mean `mu`.
+    /// The posterior integrals of one coordinate x under a component with mean `mu`.
     fn coordinate(&self, nodes: &[Drawn], x: f64, mu: f64, t: f64) -> Sums {
         let (sigma, std) = (self.process.noise.sigma(t), self.mixture.std);
         let a = 1.0 - t;
-        // x = a x_0 + offset + σ eps: variance of x, gain and deviation of x_0's posterior.
+        // x = a x_0 + offset + σ eps: the variance of x, and the gain and the deviation of the posterior of x_0.
         let var = (a * std).powi(2) + sigma * sigma;
         let (gain, width) = (a * std * std / var, std * sigma / var.sqrt());
         let log_scale = -0.5 * var.ln();
@@ -92,7 +93,7 @@ impl Oracle {
             if self.inner.len() == 1 {
                 let log_mass = drawn.log_weight + log_scale - 0.5 * residual * residual / var;
                 let (mean, last) = (a * centre + drawn.offset, drawn.phi.len() - 1);
-                // solve(x_0) = solve(0) with x_0 taken from the last part.
+                // phi is affine in x_0: solve(x_0) is solve(0) with x_0 subtracted from the last part.
                 let phi = drawn.phi.iter().enumerate().map(|(k, phi)| if k == last { phi - centre } else { *phi });
                 sums.add(log_mass, phi, (x - mean) / sigma);
             } else {
@@ -103,7 +104,7 @@ impl Oracle {
         sums
     }
 
-    /// The same where x_t is not affine in x_0: a sum over nodes of x_0, placed by the posterior of the affine part.
+    /// Adds the integral over x_0 where x_t is not affine in it. The nodes are placed by the posterior of the affine part.
     fn add_by_nodes(&self, sums: &mut Sums, drawn: &Drawn, x: f64, mu: f64, t: f64, posterior: Posterior) {
         let (sigma, std) = (self.process.noise.sigma(t), self.mixture.std);
         let log_scale = drawn.log_weight + (posterior.std / (std * sigma)).ln();
@@ -118,7 +119,7 @@ impl Oracle {
         }
     }
 
-    /// E[phi | x], E[eps | x] for one point: parts in turn, then eps, each `dim` long.
+    /// E[phi | x] and E[eps | x] for one point: the parts of phi, then eps, each with `dim` values.
     fn point(&self, nodes: &[Drawn], x: &[f64], t: f64) -> Vec<f64> {
         let (dim, parts) = (self.mixture.dim, self.process.attenuation.parts());
         let components: Vec<Vec<Sums>> = (self.mixture.means.iter())
@@ -145,7 +146,7 @@ impl Oracle {
 }
 
 impl Sums {
-    /// Adds e^log_mass times 1, phi and eps.
+    /// Adds e^log_mass times (1, phi, eps). If it is the largest term so far, the sums are rescaled to it.
     fn add(&mut self, log_mass: f64, phi: impl Iterator<Item = f64>, eps: f64) {
         if log_mass > self.top {
             let kept = (self.top - log_mass).exp();
@@ -174,7 +175,6 @@ impl Predict<Points> for Oracle {
     }
 }
 
-/// A single Gaussian's exact denoiser is linear, which the tests use.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,7 +182,7 @@ mod tests {
 
     /// Far from every mode, with little noise, x_0 is at the nearest one.
     #[test]
-    fn far_from_all_modes_the_nearest_is_meant() {
+    fn far_from_all_modes_x0_is_at_the_nearest_one() {
         let mixture = Mixture { dim: 1, weights: vec![0.5; 2], means: vec![vec![-1.0], vec![1.0]], std: 1e-3 };
         for &attenuation in Attenuation::ALL {
             let process = Adm { attenuation, ..Adm::default() };
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// The heads of a sampled batch must be unbiased: E[(phi − phi_hat) g(x_t)] = 0 for any g.
+    /// The defining property of a conditional mean: E[(phi − phi_hat) g(x_t)] = 0 for every function g.
     #[test]
     fn oracle_is_the_conditional_mean_for_every_attenuation() {
         for &attenuation in Attenuation::ALL {

@@ -1,7 +1,7 @@
-//! Batches of points in f64: the laboratory's images.
+//! Batches of points in f64, which take the place of images in the laboratory.
 use crossfade_math::{Coef, Field};
 
-/// `data.len() / dim` points of `dim` coordinates each.
+/// A batch of `data.len() / dim` points with `dim` coordinates each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Points {
     /// Coordinates of a point.
@@ -11,12 +11,12 @@ pub struct Points {
 }
 
 impl Points {
-    /// How many points there are.
+    /// The number of points.
     pub fn count(&self) -> usize {
         self.data.len() / self.dim
     }
 
-    /// The points one by one.
+    /// Iterates over the points.
     pub fn iter(&self) -> impl Iterator<Item = &[f64]> {
         self.data.chunks_exact(self.dim)
     }
@@ -26,7 +26,7 @@ impl Points {
     }
 
     fn zip(&self, other: &Self, f: impl Fn(f64, f64) -> f64) -> Self {
-        assert_eq!(self.data.len(), other.data.len(), "point sets of one size");
+        assert_eq!(self.data.len(), other.data.len(), "both point sets must have the same size");
         Self { dim: self.dim, data: self.data.iter().zip(&other.data).map(|(&x, &y)| f(x, y)).collect() }
     }
 }

@@ -1,4 +1,4 @@
-//! The laboratory for every process: each sampler that fits it, on the grid that suits both.
+//! The laboratory for processes other than attenuation: every sampler that fits a process, on its `auto` grid.
 use super::measure::{median, rms, sliced_w2};
 use super::mixture::{Mixture, normals};
 use super::oracle::Oracle;
@@ -13,20 +13,21 @@ use crate::sample::{Form, Hooks, Sampled, Sampler};
 use crossfade_math::process::Outputs;
 use crossfade_math::{Adm, Field, GaussianFn, Grid, GridKind, NoiseScale, Process};
 
-/// Every process whose samplers differ from another's: what a network predicts beside its target is nothing to an exact
-/// denoiser. The first is constant attenuation under the samplers that know only (α_t, σ_t).
+/// The processes that are measured. Processes that differ only in the outputs of their networks are left out, because
+/// an exact denoiser has no such outputs. The first process is constant attenuation, which Gaussian samplers can use
+/// too.
 pub fn processes(noise: NoiseScale) -> Vec<Process> {
     let own = Adm { noise, ..Adm::default() };
     let others = Process::all().into_iter().filter(|process| process.outputs() == Outputs::Target);
     [own.into()].into_iter().chain(others).collect()
 }
 
-/// The samplers of a process that are measured here: those of attenuation have their own part.
+/// The samplers of a process that are measured here; those for attenuation are measured in `lab/mod.rs`.
 pub fn samplers(process: &Process) -> Vec<Sampler> {
     Sampler::fitting(process).into_iter().filter(|s| !s.uses_attenuation(process)).collect()
 }
 
-/// One run from the points that `seed` starts with; the noise of the steps is of the next seeds.
+/// Runs a sampler once on `count` points; the noise of the steps has other seeds than the starting noise.
 pub fn solve(
     mixture: &Mixture,
     process: &Process,
@@ -56,22 +57,24 @@ pub fn solve(
     }
 }
 
-/// The grids on which a sampler of a process is measured: the one that `auto` means, and where that one suits few steps but
-/// costs orders, because the picture is gone at t = 1 (α_1 = 0), last one on which they are seen.
+/// The grids on which a sampler is measured: that of `auto`, and where necessary one on which its order is visible,
+/// which comes last. If α_1 = 0, λ = ln(α/σ) is infinite at t = 1; the `auto` grid is then good for few steps, but
+/// samplers do not reach their order on it.
 pub fn grids(process: &Process, sampler: Sampler) -> Vec<GridKind> {
     let auto = sampler.grid(process, &GridKind::Auto);
-    let begins_at_nothing = process.gaussian().is_some_and(|gaussian| gaussian.alpha(1.0) == 0.0);
-    let orderly = match (begins_at_nothing, sampler.is_stochastic(), process) {
+    let starts_without_signal = process.gaussian().is_some_and(|gaussian| gaussian.alpha(1.0) == 0.0);
+    let with_order = match (starts_without_signal, sampler.is_stochastic(), process) {
         (true, false, _) => GridKind::LogSnr,
         (true, true, Process::Adm(_)) => GridKind::UniformSqrt,
         _ => auto.clone(),
     };
-    if orderly == auto { vec![auto] } else { vec![auto, orderly] }
+    if with_order == auto { vec![auto] } else { vec![auto, with_order] }
 }
 
-/// The solution of the deterministic equation in many steps, by a sampler of third order: UniPC, or attenuation's own on its
-/// best grid, because UniPC loses its order on those in t of attenuation.
-fn limit(mixture: &Mixture, process: &Process, grid: &GridKind, steps: usize, from: (usize, u64)) -> Result<Points> {
+/// The solution of the probability-flow equation, by a third-order sampler with many steps. For constant attenuation
+/// this is the predictor–corrector, because UniPC does not reach its order on grids in t under attenuation; otherwise
+/// it is UniPC.
+fn reference_solution(mixture: &Mixture, process: &Process, grid: &GridKind, steps: usize, from: (usize, u64)) -> Result<Points> {
     let (Process::Adm(adm), false) = (process, *grid == GridKind::LogSnr) else {
         return Ok(solve(mixture, process, Sampler::UniPc, grid, steps, from)?.x0);
     };
@@ -80,20 +83,20 @@ fn limit(mixture: &Mixture, process: &Process, grid: &GridKind, steps: usize, fr
     Ok(super::solve(&oracle, *adm, Sampler::PredictorCorrector, &GridKind::UniformSqrt, steps, &start, 0)?.x0)
 }
 
-/// The chosen samplers of one process over all numbers of evaluations.
+/// Measures the chosen samplers of one process for all numbers of evaluations.
 pub fn curves(config: &LabConfig, process: &Process, data: &Points) -> Result<Vec<Curve>> {
     let mixture = config.mixture();
     let from = (config.samples, config.seed);
     let most = REFERENCE_FACTOR * config.evaluations.last().copied().unwrap_or(1);
-    // A discrete chain has no finer steps than its own.
+    // A process with discrete times cannot be solved with more steps than it has times.
     let finest = process.gaussian().and_then(|p| p.tick()).map_or(most, |tick| most.min((1.0 / tick).round() as usize));
-    // The exact solution on each grid: grids differ in where they stop before the last step.
+    // One reference solution per grid, because grids differ in the time before their last step.
     let mut exact: Vec<(GridKind, Points)> = vec![];
     let mut curves = vec![];
     let chosen = samplers(process).into_iter().filter(|s| config.samplers.contains(s));
     for (sampler, grid) in chosen.flat_map(|s| grids(process, s).into_iter().map(move |grid| (s, grid))) {
         if !sampler.is_stochastic() && !exact.iter().any(|(kind, _)| *kind == grid) {
-            exact.push((grid.clone(), limit(&mixture, process, &grid, finest, from)?));
+            exact.push((grid.clone(), reference_solution(&mixture, process, &grid, finest, from)?));
         }
         let reference = exact.iter().find(|(kind, _)| *kind == grid && !sampler.is_stochastic());
         let mut cells = vec![];

@@ -1,4 +1,4 @@
-//! The laboratory's results: a table for people, JSON for programs, a chart.
+//! The results of the laboratory as text, Markdown, JSON and a chart.
 use super::LabConfig;
 use super::measure::slopes;
 use crate::error::Result;
@@ -10,24 +10,25 @@ use serde::Serialize;
 use std::fmt;
 use std::path::Path;
 
-/// One run.
+/// The result of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
     /// Steps of the sampler.
     pub steps: usize,
-    /// Network evaluations that it used.
+    /// Network evaluations of the run.
     pub evaluations: usize,
     /// RMS distance to the exact solution, for deterministic samplers.
     pub rms: Option<f64>,
     /// Median distance to the exact solution, for deterministic samplers.
     pub median: Option<f64>,
-    /// For stochastic samplers: W2 distance to what infinitely many steps make of one Gaussian, over its deviation.
+    /// For stochastic samplers: W2 distance between the distributions for this number of steps and for infinitely many
+    /// steps, for one Gaussian, divided by its standard deviation.
     pub weak: Option<f64>,
     /// Sliced W2 distance to the data.
     pub w2: f64,
 }
 
-/// One sampler on one grid over all step counts.
+/// One sampler on one grid, for all numbers of evaluations.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
     /// The attenuation or the process.
@@ -38,7 +39,7 @@ pub struct Curve {
     pub grid: &'static str,
     /// A run for each number of evaluations.
     pub cells: Vec<Cell>,
-    /// Observed order between neighbouring cells: of the median error, or of the distribution's.
+    /// Observed orders of convergence between neighbouring cells: of the median error, or of the weak error.
     pub orders: Vec<f64>,
 }
 
@@ -52,11 +53,11 @@ impl Curve {
 /// All results.
 #[derive(Clone, Debug, Serialize)]
 pub struct LabReport {
-    /// What was run.
+    /// The options of the run.
     pub config: LabConfig,
-    /// Sliced W2 between two samples of the data: no sampler can be told to be better.
+    /// Sliced W2 distance between two samples of the data: no sampler can be measured to be better.
     pub floor: f64,
-    /// The results.
+    /// The curves.
     pub curves: Vec<Curve>,
 }
 
@@ -70,8 +71,8 @@ impl LabReport {
         self.curves.iter().find(|c| c.process == process && c.sampler == sampler && c.grid == grid)
     }
 
-    /// Charts the median error of deterministic samplers over evaluations for the first process and grid; the median,
-    /// because the few points between two modes hide the order of the rest in the RMS.
+    /// Charts the median error of deterministic samplers over evaluations, for the first process and grid. The RMS is
+    /// not used, because it is dominated by the few points between two modes and hides the order of the others.
     pub fn chart(&self) -> Chart {
         let first = self.curves.first();
         let (process, grid) = first.map_or(("", ""), |c| (c.process, c.grid));
@@ -156,7 +157,7 @@ impl fmt::Display for LabReport {
 }
 
 impl LabReport {
-    /// The results as a table for a document.
+    /// The results as a Markdown table.
     pub fn markdown(&self) -> String {
         let numbers: Vec<_> = self.config.evaluations.iter().map(|n| format!(" {n} NFE |")).collect();
         let rules = "---|".repeat(numbers.len() + 4);

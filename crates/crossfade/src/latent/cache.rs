@@ -1,4 +1,5 @@
-//! Encoded images on disk: the moments of every image and of its mirror image, from which each epoch draws anew.
+//! Encoded images on disk: mean and log-variance of the latents of every image and of its mirror image. Each epoch
+//! draws new latents from them, as if the images were encoded again.
 use super::Latent;
 use crate::data::planes::append_planes;
 use crate::data::{Dataset, Image};
@@ -12,14 +13,14 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The tensor of the file: a row an image, mirror images after all others.
+/// The tensor of the file: one row per image, then one row per mirror image.
 const MOMENTS: &str = "moments";
-/// The text entry that says what was encoded by what.
+/// The metadata entry that identifies the images and the autoencoder.
 const CONTENT: &str = "content";
-/// Images encoded at once.
+/// Images per batch of the encoder.
 const BATCH: usize = 16;
 
-/// An open file of moments.
+/// An open cache file.
 pub struct LatentCache {
     file: TensorFile,
     images: usize,
@@ -28,7 +29,8 @@ pub struct LatentCache {
 }
 
 impl LatentCache {
-    /// Opens the file at `path`, or encodes all of `set` into it first; `progress` hears (done, all).
+    /// Opens the file at `path`. If it does not exist, all images of `set` are encoded into it first; `progress` is
+    /// called with (rows done, all rows).
     pub fn open(
         path: &Path,
         set: &dyn Dataset,
@@ -52,11 +54,11 @@ impl LatentCache {
                 let row = [shape[1], shape[2], shape[3]];
                 Ok(Self { file, images: set.len(), mirrored, row })
             }
-            other => Err(Error::file(path, format!("is no file of {rows} latents: {other:?}"))),
+            other => Err(Error::file(path, format!("is not a cache of {rows} latents: {other:?}"))),
         }
     }
 
-    /// What the encoder said of these images, each mirrored or not.
+    /// The stored posteriors of these images, each mirrored or not.
     pub fn posterior(&self, images: &[(usize, bool)], device: &Device) -> Result<Posterior> {
         let mut values = vec![];
         for &(index, flipped) in images {
@@ -86,7 +88,7 @@ fn encode(
     let shape = [rows, 2 * latent.latent_channels(), first.height / f, first.width / f];
     let metadata = BTreeMap::from([(CONTENT.to_string(), content.to_string())]);
     write_rows(path, MOMENTS, &shape, &metadata, &mut |row| {
-        // A portion ends where the mirror images begin.
+        // A batch contains either images or mirror images.
         let end = (row + BATCH).min(if row < count { count } else { rows });
         let images = (row..end).into_par_iter().map(|row| {
             let mut planes = vec![];
@@ -101,7 +103,7 @@ fn encode(
     })
 }
 
-/// A checksum of the weights.
+/// A checksum of the autoencoder's weights.
 fn fingerprint(latent: &Latent) -> String {
     let mut crc = Crc::new();
     for (_, _, values) in collect(&latent.net) {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// An opened checkpoint of an autoencoder's training.
 pub struct AutoencoderCheckpoint {
-    /// Where it lies.
+    /// The path of the file.
     pub path: PathBuf,
     /// The configuration of its run.
     pub config: AutoencoderRun,
@@ -22,7 +22,7 @@ pub struct AutoencoderCheckpoint {
 }
 
 impl AutoencoderCheckpoint {
-    /// Opens a checkpoint, or the newest in the directory of a run.
+    /// Opens a checkpoint, or the newest one in the directory of a run.
     pub fn open(path: &Path) -> Result<Self> {
         let path = newest(path)?;
         let opened = Opened::open(&path)?;
@@ -40,7 +40,8 @@ impl AutoencoderCheckpoint {
         self.opened.read()
     }
 
-    /// The autoencoder with the chosen weights, without gradients. A converted file holds one copy, without prefix.
+    /// The autoencoder with the chosen weights, without gradients. A converted file holds one copy of the weights,
+    /// without a prefix.
     pub fn autoencoder(&self, weights: Weights, device: &Device) -> Result<Autoencoder> {
         let mut chosen = TensorMap::new();
         let all = self.read()?;

@@ -1,7 +1,7 @@
-//! Latent space: images to latents and back, by a trained autoencoder that no longer changes (§5).
+//! Latent space: encodes images to latents and decodes them, with a frozen autoencoder (§5).
 //!
-//! A run in latent space keeps its autoencoder in its own checkpoints, under `first_stage_model.` as in the reference,
-//! beside the `scale_factor`; one file is then enough to make pictures.
+//! A latent diffusion run stores its autoencoder in its own checkpoints, under `first_stage_model.` as in the
+//! reference, with the `scale_factor`, so that a checkpoint is enough to make images.
 mod cache;
 mod checkpoint;
 mod reconstruct;
@@ -24,10 +24,10 @@ use crate::rng::{Purpose, Stream};
 use crate::tensorfile::{HostTensor, TensorMap};
 use rayon::prelude::*;
 
-/// Pixels that go through the autoencoder at once; more take memory and gain nothing.
-const PORTION: usize = 1 << 18;
+/// The largest number of pixels per batch of the autoencoder; larger batches take more memory and are not faster.
+const BATCH_PIXELS: usize = 1 << 18;
 
-/// An autoencoder in use.
+/// A frozen autoencoder with the scale of its latents.
 #[derive(Clone, Debug)]
 pub struct Latent {
     config: AutoencoderConfig,
@@ -37,22 +37,22 @@ pub struct Latent {
 }
 
 impl Latent {
-    /// The autoencoder that a configuration names, with its averaged weights. Without a scale in the configuration it is 1
-    /// until [`Latent::measure`].
+    /// Opens the autoencoder of a configuration, with the moving average of its weights. If the configuration has no
+    /// scale, it is 1 until [`Latent::measure`] is called.
     pub fn open(config: &LatentConfig, device: &Device) -> Result<Self> {
         let checkpoint = AutoencoderCheckpoint::open(&config.autoencoder)?;
         let net = checkpoint.autoencoder(Weights::Ema, device)?;
         Ok(Self::new(checkpoint.config.autoencoder, net, config.scale.unwrap_or(1.0), device))
     }
 
-    /// The autoencoder inside the checkpoint of a run; none if the run is one on pixels.
+    /// The autoencoder in the checkpoint of a diffusion network; none for a network on pixels.
     pub fn of(checkpoint: &Checkpoint, device: &Device) -> Result<Option<Self>> {
         let Some((config, tensors, scale)) = checkpoint.first_stage()? else { return Ok(None) };
         let net = load(&config, &tensors, device).map_err(|e| Error::file(&checkpoint.path, e.to_string()))?;
         Ok(Some(Self::new(config, net, scale, device)))
     }
 
-    /// A given autoencoder; latents are multiplied by `scale`.
+    /// Wraps an autoencoder; latents are multiplied by `scale`.
     pub fn new(config: AutoencoderConfig, net: Autoencoder, scale: f64, device: &Device) -> Self {
         Self { config, net, scale, device: device.clone().without_autodiff() }
     }
@@ -67,22 +67,22 @@ impl Latent {
         self.config.channels
     }
 
-    /// Side of an image over side of its latent.
+    /// The side of an image divided by the side of its latent.
     pub fn factor(&self) -> usize {
         self.config.factor()
     }
 
-    /// What latents are multiplied by.
+    /// The factor that latents are multiplied by.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// What the autoencoder consists of.
+    /// The configuration of the autoencoder.
     pub fn config(&self) -> &AutoencoderConfig {
         &self.config
     }
 
-    /// Checks that a network for `channels` channels can work on these latents.
+    /// Checks that a network with `channels` channels can be used on these latents.
     pub fn must_fit(&self, channels: usize) -> Result<()> {
         if channels == self.latent_channels() {
             return Ok(());
@@ -93,16 +93,17 @@ impl Latent {
         )))
     }
 
-    /// What the latents of images may be, before scaling.
+    /// The posterior distribution of the latents of images, before scaling.
     ///
     /// # Shapes
     /// `[B, C, H, W]` in \[−1, 1\], H and W multiples of the factor.
     pub fn posterior(&self, images: Tensor<4>) -> Posterior {
-        let side = images.dims()[2] * images.dims()[3];
-        Posterior::new(self.in_portions(images, side, |x| self.net.encode(x).moments()))
+        let pixels = images.dims()[2] * images.dims()[3];
+        Posterior::new(self.in_batches(images, pixels, |x| self.net.encode(x).moments()))
     }
 
-    /// Latents drawn for training: mean + std·n of each image, scaled. The noise n belongs to (seed, sample).
+    /// Latents for training: a draw mean + std·n from the posterior of each image, scaled. The noise n is a function of
+    /// (seed, sample).
     ///
     /// # Shapes
     /// `[B, C, H, W]` with B `samples` to `[B, latent, H/f, W/f]`.
@@ -110,7 +111,7 @@ impl Latent {
         self.draw(self.posterior(images), seed, samples)
     }
 
-    /// As [`Latent::encode`] from what the encoder said before.
+    /// As [`Latent::encode`], from posteriors that are known already.
     pub fn draw(&self, posterior: Posterior, seed: u64, samples: &[u64]) -> Tensor<4> {
         let shape = posterior.dims();
         let size = shape[1..].iter().product();
@@ -120,7 +121,7 @@ impl Latent {
         posterior.sample(from_vec(noise, shape, &self.device)) * self.scale
     }
 
-    /// The likeliest latents, scaled.
+    /// The modes of the posteriors, scaled.
     ///
     /// # Shapes
     /// As [`Latent::encode`].
@@ -128,16 +129,16 @@ impl Latent {
         self.posterior(images).mode() * self.scale
     }
 
-    /// The images of latents, not limited to \[−1, 1\].
+    /// Decodes latents to images, which are not clamped to \[−1, 1\].
     ///
     /// # Shapes
     /// `[B, latent, H, W]` to `[B, C, f·H, f·W]`.
     pub fn decode(&self, z: Tensor<4>) -> Tensor<4> {
         let pixels = z.dims()[2] * z.dims()[3] * self.factor().pow(2);
-        self.in_portions(z, pixels, |z| self.net.decode(z / self.scale))
+        self.in_batches(z, pixels, |z| self.net.decode(z / self.scale))
     }
 
-    /// Sets the scale to one over the standard deviation of all numbers of these latents (§2.7).
+    /// Sets the scale to one over the standard deviation of all elements of these latents (§2.7).
     pub fn measure(&mut self, images: Tensor<4>, seed: u64, samples: &[u64]) -> Result<()> {
         self.scale = 1.0;
         let z = to_host(self.encode(images, seed, samples));
@@ -146,32 +147,33 @@ impl Latent {
         let variance = z.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / (count - 1.0);
         let scale = 1.0 / variance.sqrt();
         if !scale.is_finite() {
-            return Err(Error::Run("the autoencoder gives the same latent for everything; is it trained?".into()));
+            return Err(Error::Run("the latents of the autoencoder have no finite standard deviation, or all are equal; is it trained?".into()));
         }
-        // Rounded as the checkpoint stores it, so that a resumed run has the same.
+        // Rounded to f32, as in a checkpoint, so that a resumed run has exactly the same scale.
         self.scale = f64::from(scale as f32);
         Ok(())
     }
 
-    /// Weights and scale as a checkpoint holds them.
+    /// Weights and scale as tensors of a checkpoint.
     pub(crate) fn tensors(&self) -> Vec<HostTensor> {
         let weights = collect(&self.net).into_iter();
         let named = weights.map(|(name, shape, values)| (format!("{FIRST_STAGE}{name}"), shape, values));
         named.chain([(SCALE_FACTOR.to_string(), vec![], vec![self.scale as f32])]).collect()
     }
 
-    /// `f` on a few samples at a time, of `pixels` pixels each; a sample's result is the same in any company.
-    fn in_portions(&self, x: Tensor<4>, pixels: usize, f: impl Fn(Tensor<4>) -> Tensor<4>) -> Tensor<4> {
-        let (count, some) = (x.dims()[0], (PORTION / pixels.max(1)).max(1));
-        if count <= some {
+    /// Applies `f` to a few samples at a time, of `pixels` pixels each. The result of a sample does not depend on the
+    /// others.
+    fn in_batches(&self, x: Tensor<4>, pixels: usize, f: impl Fn(Tensor<4>) -> Tensor<4>) -> Tensor<4> {
+        let (count, batch) = (x.dims()[0], (BATCH_PIXELS / pixels.max(1)).max(1));
+        if count <= batch {
             return f(x);
         }
-        let part = |first: usize| f(x.clone().narrow(0, first, some.min(count - first)));
-        Tensor::cat((0..count).step_by(some).map(part).collect(), 0)
+        let part = |first: usize| f(x.clone().narrow(0, first, batch.min(count - first)));
+        Tensor::cat((0..count).step_by(batch).map(part).collect(), 0)
     }
 }
 
-/// 8-bit pictures: (x + 1)/2 · 255, rounded and limited.
+/// Converts to 8-bit images: (x + 1)/2 · 255, rounded and clamped.
 ///
 /// # Shapes
 /// `[B, C, H, W]` to B images.
@@ -181,7 +183,7 @@ pub fn to_images(x: Tensor<4>) -> Vec<Image> {
     values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec()).to_image()).collect()
 }
 
-/// Side and channels of the images that a run is made of.
+/// Side and channels of the training images of a run.
 pub fn image_size(config: &RunConfig, latent: Option<&Latent>) -> (usize, usize) {
     let (side, channels) = (config.network.resolution().unwrap_or_default(), config.network.channels());
     match latent {
@@ -190,7 +192,7 @@ pub fn image_size(config: &RunConfig, latent: Option<&Latent>) -> (usize, usize)
     }
 }
 
-/// The autoencoder with these weights.
+/// Builds an autoencoder with these weights.
 fn load(config: &AutoencoderConfig, tensors: &TensorMap, device: &Device) -> Result<Autoencoder> {
     apply(config.init(0, &device.clone().without_autodiff()), &|name| tensors.get(name).cloned())
 }

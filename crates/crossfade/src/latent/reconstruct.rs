@@ -1,4 +1,4 @@
-//! What an autoencoder keeps of images.
+//! Reconstruction of images by an autoencoder.
 use super::{AutoencoderCheckpoint, Latent};
 use crate::checkpoint::{Checkpoint, Opened, Weights, newest};
 use crate::config::is_autoencoder;
@@ -12,25 +12,25 @@ use super::to_images;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Most pairs on the sheet.
+/// The largest number of image pairs on the sheet.
 const SHEET: usize = 16;
 
-/// Images and what came back.
+/// The result of a reconstruction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reconstruction {
     /// Name and PSNR in dB of each image.
     pub images: Vec<(String, f64)>,
-    /// Their mean.
+    /// Mean PSNR in dB.
     pub mean_psnr: f64,
-    /// Side of an image over side of its latent.
+    /// The side of an image divided by the side of its latent.
     pub factor: usize,
-    /// Numbers of an image over numbers of its latent.
+    /// The number of values of an image divided by that of its latent.
     pub compression: f64,
-    /// Originals above what came back.
+    /// The path of the contact sheet: originals above their reconstructions.
     pub sheet: PathBuf,
 }
 
-/// The autoencoder of a checkpoint: of its own training, or of a run on its latents.
+/// Opens the autoencoder of a checkpoint, which is that of the autoencoder itself or of a latent diffusion network.
 fn open(path: &Path, weights: Weights, device: &Device) -> Result<Latent> {
     let path = newest(path)?;
     if is_autoencoder(&Opened::open(&path)?.config) {
@@ -39,23 +39,23 @@ fn open(path: &Path, weights: Weights, device: &Device) -> Result<Latent> {
         return Ok(Latent::new(checkpoint.config.autoencoder, net, 1.0, device));
     }
     let latent = Latent::of(&Checkpoint::open(&path)?, device)?;
-    latent.ok_or_else(|| Error::file(&path, "is a network on pixels: there is no autoencoder in it"))
+    latent.ok_or_else(|| Error::file(&path, "holds a network on pixels, without an autoencoder"))
 }
 
-/// Images to look at.
+/// The images to reconstruct.
 pub struct Originals<'a> {
     /// A folder or a file.
     pub path: &'a Path,
-    /// No more than this many of them.
+    /// The largest number of images.
     pub limit: usize,
-    /// Cut square and resized to this side; none to take them as they are.
+    /// Images are cropped to squares and resized to this side; none to leave them as they are.
     pub resolution: Option<usize>,
 }
 
 impl Originals<'_> {
     fn open(&self, channels: usize) -> Result<Box<dyn Dataset>> {
         match self.resolution {
-            _ if !self.path.is_dir() => Ok(Box::new(One::open(self.path)?)),
+            _ if !self.path.is_dir() => Ok(Box::new(SingleFile::open(self.path)?)),
             None => Ok(Box::new(Folder::open(self.path)?)),
             Some(side) => {
                 let (fit, filter) = (Fit::default(), Filter::default());
@@ -65,7 +65,7 @@ impl Originals<'_> {
     }
 }
 
-/// Sends images through the autoencoder of `checkpoint` and writes what comes back into `out`.
+/// Encodes and decodes images with the autoencoder of `checkpoint` and writes the results into `out`.
 pub fn reconstruct(
     checkpoint: &Path,
     weights: Weights,
@@ -78,53 +78,54 @@ pub fn reconstruct(
     let set = originals.open(latent.image_channels())?;
     let count = set.len().min(originals.limit.max(1));
     if originals.path.canonicalize().is_ok_and(|path| out.canonicalize().is_ok_and(|out| out == path)) {
-        return Err(Error::file(out, "holds the images themselves; choose another place for the results"));
+        return Err(Error::file(out, "is the directory of the originals; choose another one for the results"));
     }
     std::fs::create_dir_all(out).map_err(Error::io(out))?;
-    let (mut found, mut above, mut below) = (vec![], vec![], vec![]);
+    let (mut psnrs, mut originals_shown, mut results_shown) = (vec![], vec![], vec![]);
     for i in 0..count {
         let original = set.get(i)?.with_channels(latent.image_channels()).into_owned();
-        let back = round_trip(&latent, &original);
-        found.push((set.name(i), original.psnr(&back)));
-        write_atomic(out.join(format!("{i:06}.png")), &back.encode_png(&[("source", &set.name(i))])?)?;
-        if above.len() < SHEET {
-            above.push(original);
-            below.push(back);
+        let result = round_trip(&latent, &original);
+        psnrs.push((set.name(i), original.psnr(&result)));
+        write_atomic(out.join(format!("{i:06}.png")), &result.encode_png(&[("source", &set.name(i))])?)?;
+        if originals_shown.len() < SHEET {
+            originals_shown.push(original);
+            results_shown.push(result);
         }
         progress(i + 1, count);
     }
     let sheet = out.join("sheet.png");
-    write_atomic(&sheet, &pairs(&above, &below).encode_png(&[])?)?;
+    write_atomic(&sheet, &pairs(&originals_shown, &results_shown).encode_png(&[])?)?;
     let config = latent.config();
     Ok(Reconstruction {
-        mean_psnr: found.iter().map(|(_, psnr)| psnr).sum::<f64>() / count as f64,
+        mean_psnr: psnrs.iter().map(|(_, psnr)| psnr).sum::<f64>() / count as f64,
         factor: latent.factor(),
         compression: (config.channels * latent.factor().pow(2)) as f64 / config.latent as f64,
-        images: found,
+        images: psnrs,
         sheet,
     })
 }
 
-/// Originals above what came back, eight to a row.
-pub(crate) fn pairs(above: &[Image], below: &[Image]) -> Image {
-    let rows = above.chunks(8).zip(below.chunks(8)).flat_map(|(a, b)| [a, b].concat());
-    let side = above.first().map_or(64, |image| image.width);
-    contact_sheet(&rows.collect::<Vec<_>>(), above.len().clamp(1, 8), 2, (64 / side).max(1))
+/// A contact sheet with originals above their reconstructions, eight to a row.
+pub(crate) fn pairs(originals: &[Image], results: &[Image]) -> Image {
+    let rows = originals.chunks(8).zip(results.chunks(8)).flat_map(|(a, b)| [a, b].concat());
+    let side = originals.first().map_or(64, |image| image.width);
+    contact_sheet(&rows.collect::<Vec<_>>(), originals.len().clamp(1, 8), 2, (64 / side).max(1))
 }
 
-/// An image through encoder and decoder; edges are repeated to a multiple of the factor and cut off again.
+/// Encodes and decodes an image. It is padded by repeating its edges to a multiple of the factor; the padding is cut off
+/// again.
 fn round_trip(latent: &Latent, image: &Image) -> Image {
     let f = latent.factor();
     let (width, height) = (image.width.next_multiple_of(f), image.height.next_multiple_of(f));
     let mut planes = vec![];
-    append_planes(&framed(image, width, height), false, &mut planes);
+    append_planes(&resized_canvas(image, width, height), false, &mut planes);
     let x = from_vec(planes, [1, image.channels, height, width], &latent.device);
-    let back = to_images(latent.decode(latent.encode_mode(x)));
-    framed(&back[0], image.width, image.height)
+    let decoded = to_images(latent.decode(latent.encode_mode(x)));
+    resized_canvas(&decoded[0], image.width, image.height)
 }
 
-/// The image from its top left corner, cut or with its last row and column repeated.
-fn framed(image: &Image, width: usize, height: usize) -> Image {
+/// Crops or pads an image at its right and bottom; the padding repeats the last row and column.
+fn resized_canvas(image: &Image, width: usize, height: usize) -> Image {
     let c = image.channels;
     let at =
         |x: usize, y: usize| &image.pixels[(y.min(image.height - 1) * image.width + x.min(image.width - 1)) * c..][..c];
@@ -132,16 +133,16 @@ fn framed(image: &Image, width: usize, height: usize) -> Image {
     Image::new(width, height, c, pixels.collect())
 }
 
-/// A set of one file.
-struct One(PathBuf, Image);
+/// A dataset of one image file.
+struct SingleFile(PathBuf, Image);
 
-impl One {
+impl SingleFile {
     fn open(path: &Path) -> Result<Self> {
         Ok(Self(path.to_path_buf(), Image::read(path)?))
     }
 }
 
-impl Dataset for One {
+impl Dataset for SingleFile {
     fn len(&self) -> usize {
         1
     }

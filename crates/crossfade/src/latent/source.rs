@@ -1,4 +1,4 @@
-//! What a run trains on: batches of pixels, or of latents in their place.
+//! The training batches of a run: pixels, or latents of a latent diffusion run.
 use super::{Latent, LatentCache};
 use crate::data::Dataset;
 use crate::engine::{Tensor, from_vec, to_host};
@@ -9,17 +9,17 @@ use crate::task::TaskConfig;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Batches in the space of a run.
+/// A stream of batches in the space of the network.
 pub enum Batches {
-    /// Images as they are.
+    /// Batches of pixels.
     Pixels(Loader),
-    /// Images encoded on the way.
+    /// Images that are encoded when they are needed, with the autoencoder and the seed of the posterior's noise.
     Encoded(Loader, Box<Latent>, u64),
-    /// Images encoded before.
+    /// Images whose posteriors are in a cache file.
     Cached(Box<Cached>),
 }
 
-/// Latents drawn from moments on disk.
+/// Latents that are drawn from the posteriors in a cache file.
 pub struct Cached {
     cache: LatentCache,
     latent: Latent,
@@ -29,7 +29,8 @@ pub struct Cached {
 }
 
 impl Batches {
-    /// Starts with the sample at `first`; with a `latent` its latents, from the file `cache` if there is one.
+    /// Starts at sample `first`. With `latent`, batches are latents, which come from the file `cache` if one is given;
+    /// `progress` is called while it is written.
     pub fn start(
         set: Arc<dyn Dataset>,
         task: TaskConfig,
@@ -53,7 +54,7 @@ impl Batches {
         })
     }
 
-    /// The next batch; its `pixels` are latents where the run is on latents.
+    /// The next batch; `x0` holds pixels, or latents in latent diffusion.
     pub fn next_batch(&mut self) -> Result<Batch> {
         match self {
             Self::Pixels(loader) => loader.next_batch(),

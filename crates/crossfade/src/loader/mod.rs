@@ -1,7 +1,7 @@
 //! Batches, made ahead of time by background threads.
 //!
-//! What the sample at a counter is (which image, flipped or not) is a function of (seed, counter) alone, so the stream
-//! does not depend on threads or batch size, and a run resumes by its counter.
+//! The sample at a counter (which image, flipped or not) depends on (seed, counter) alone. The stream of samples
+//! therefore does not depend on threads or batch size, and a run resumes by its counter.
 mod cache;
 
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::rng::{Purpose, Stream};
 use crate::task::{SampleKey, TaskConfig};
 use cache::Cache;
 
-/// Finished batches each thread may be ahead.
+/// Number of finished batches that each thread may be ahead of the training loop.
 const AHEAD: usize = 2;
 
 /// How batches are made.
 #[derive(Clone, Debug)]
 pub struct LoaderConfig {
-    /// Samples a batch.
+    /// Samples per batch.
     pub batch: usize,
-    /// Seed of the order and of the flips.
+    /// Seed of the order of the samples and of the flips.
     pub seed: u64,
     /// Whether each sample is mirrored left to right with probability 1/2.
     pub flip: bool,
-    /// Background threads.
+    /// Number of background threads.
     pub threads: usize,
-    /// Whether decoded images are kept, up to 512 MiB, unless the set lies in memory anyway.
+    /// Whether decoded images are cached, up to 512 MiB, unless the dataset is in memory anyway.
     pub cache: bool,
 }
 
@@ -37,12 +37,12 @@ pub struct LoaderConfig {
 pub struct Batch {
     /// The running number of each sample since the start of training.
     pub counters: Vec<u64>,
-    /// Which image of the set each sample is.
+    /// The index of each sample's image in the dataset.
     pub indices: Vec<usize>,
     /// (batch, channels, height, width) of `x0`.
     pub shape: [usize; 4],
-    /// What the network learns to make, NCHW: images and maps in [−1, 1] as the loader gives them, or the latents that an
-    /// encoder made of them, which have no such limits.
+    /// The clean data x_0 in NCHW order: images and maps in [−1, 1] as the loader returns them, or their latents,
+    /// which are not limited to a range.
     pub x0: Vec<f32>,
     /// The network's second input, for tasks that have a condition.
     pub condition: Option<Stacked>,
@@ -57,7 +57,7 @@ pub struct Stacked {
     pub values: Vec<f32>,
 }
 
-/// The order of samples: each epoch a permutation of the set.
+/// The order of the samples: each epoch is another permutation of the dataset.
 pub(crate) struct Order {
     seed: u64,
     len: usize,
@@ -70,7 +70,7 @@ impl Order {
         Self { seed, len, epoch: None, permutation: Vec::new() }
     }
 
-    /// Which image the sample at `counter` is.
+    /// The index of the image of the sample at `counter`.
     pub fn index(&mut self, counter: u64) -> usize {
         let epoch = counter / self.len as u64;
         if self.epoch != Some(epoch) {
@@ -81,7 +81,8 @@ impl Order {
     }
 }
 
-/// Which of `len` images the sample at `counter` is. Makes an epoch's permutation at each call.
+/// The index, among `len` images, of the image of the sample at `counter`. Every call computes the permutation of an
+/// epoch.
 pub fn index(seed: u64, counter: u64, len: usize) -> usize {
     Order::new(seed, len).index(counter)
 }
@@ -91,21 +92,22 @@ pub fn flipped(seed: u64, counter: u64) -> bool {
     Stream::new(seed, counter, 0, Purpose::Flip).bits() & 1 == 1
 }
 
-/// Background threads that make batches in order; dropping it ends them.
+/// Background threads that prepare batches in order; dropping the loader ends them.
 pub struct Loader {
-    /// One queue a thread; thread k of n makes the batches k, k + n, k + 2n...
+    /// One queue per thread. Thread k of n prepares the batches k, k + n, k + 2n…, and the queues are read in turn,
+    /// so that the order is fixed without any coordination.
     queues: Vec<Receiver<Result<Batch>>>,
     workers: Vec<JoinHandle<()>>,
-    turn: usize,
+    next_queue: usize,
 }
 
 impl Loader {
-    /// Starts with the sample at `first_counter`.
+    /// Starts a loader of unconditional samples with the sample at `first_counter`.
     pub fn start(dataset: Arc<dyn Dataset>, config: LoaderConfig, first_counter: u64) -> Result<Self> {
         Self::pairs(dataset, TaskConfig::default(), config, first_counter)
     }
 
-    /// As [`Loader::start`], with samples made as `task` makes them.
+    /// As [`Loader::start`], for the samples of `task`.
     pub fn pairs(
         dataset: Arc<dyn Dataset>,
         task: TaskConfig,
@@ -116,7 +118,7 @@ impl Loader {
             return Err(Error::request("a loader needs at least one image, one sample a batch and one thread"));
         }
         let images = Arc::new(Cache::new(dataset, config.cache));
-        let mut loader = Self { queues: Vec::new(), workers: Vec::new(), turn: 0 };
+        let mut loader = Self { queues: Vec::new(), workers: Vec::new(), next_queue: 0 };
         for k in 0..config.threads {
             let (sender, queue) = sync_channel(AHEAD);
             let worker = Worker {
@@ -138,11 +140,11 @@ impl Loader {
 
     /// The next batch. After an error there are no more.
     pub fn next_batch(&mut self) -> Result<Batch> {
-        let batch = match self.queues.get(self.turn).map(Receiver::recv) {
+        let batch = match self.queues.get(self.next_queue).map(Receiver::recv) {
             Some(Ok(batch)) => batch,
             _ => Err(Error::Run("the loader has stopped after an earlier error".into())),
         };
-        self.turn = (self.turn + 1) % self.workers.len();
+        self.next_queue = (self.next_queue + 1) % self.workers.len();
         if batch.is_err() {
             self.queues.clear();
         }
@@ -152,10 +154,10 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // A thread that finds its queue gone ends.
+        // A thread ends when it finds its queue closed.
         self.queues.clear();
         for worker in self.workers.drain(..) {
-            // Its panic message has been printed already, and drop must not panic.
+            // A panic of the thread has been printed already, and `drop` must not panic.
             let _ = worker.join();
         }
     }
@@ -206,7 +208,7 @@ impl Worker {
     }
 }
 
-/// Values of the samples so far, which must be of one shape.
+/// The concatenated values of samples that must have the same shape.
 #[derive(Default)]
 struct Gathered {
     shape: Option<[usize; 3]>,

@@ -1,4 +1,5 @@
-//! What saliency, edges and regions share: grey maps, masks, thresholds, and maps paired with their ground truth by name.
+//! Shared by the metrics of saliency, edges and regions: grey maps, masks, thresholds, and pairing of maps with their
+//! ground truth by name.
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use rayon::prelude::*;
 use crate::data::Image;
 use crate::error::{Error, Result};
 
-/// A soft map, rows from the top, values from 0 to 1.
+/// A grey map, top row first, with values from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Map {
     /// Pixels per row.
@@ -20,7 +21,7 @@ pub struct Map {
     pub values: Vec<f64>,
 }
 
-/// A binary image, rows from the top.
+/// A binary image, top row first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mask {
     /// Pixels per row.
@@ -39,7 +40,7 @@ impl Map {
         Self { width: grey.width, height: grey.height, values }
     }
 
-    /// Where the map is at least `threshold`.
+    /// The mask of pixels that are at least `threshold`.
     pub fn at_least(&self, threshold: f64) -> Mask {
         let bits = self.values.iter().map(|&v| v >= threshold).collect();
         Mask { width: self.width, height: self.height, bits }
@@ -53,7 +54,8 @@ impl Mask {
     }
 }
 
-/// The thresholds k / (n + 1), with the rounding of MATLAB's `linspace`: 85 / 255 is less than the second of five.
+/// The thresholds k / (n + 1), with the rounding of MATLAB's `linspace`. The rounding matters: 85 / 255 is less than
+/// the second of five thresholds.
 pub(super) fn levels(n: usize) -> Vec<f64> {
     let first = 1.0 / (n + 1) as f64;
     let last = 1.0 - first;
@@ -61,7 +63,7 @@ pub(super) fn levels(n: usize) -> Vec<f64> {
     inner.chain([last]).collect()
 }
 
-/// Refuses a number of thresholds that is none or too large.
+/// Refuses a number of thresholds outside 1 to 999.
 pub(super) fn check_thresholds(n: usize) -> Result<()> {
     if !(1..=999).contains(&n) {
         return Err(Error::request(format!("{n} thresholds: must be 1 to 999")));
@@ -69,7 +71,7 @@ pub(super) fn check_thresholds(n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Measures each pair, many at once; `progress` is told how many of how many are done.
+/// Measures the pairs in parallel; calls `progress(done, total)` after each.
 pub(super) fn each<T: Send>(
     files: &[MapFiles],
     progress: &mut (dyn FnMut(usize, usize) + Send),
@@ -91,7 +93,7 @@ pub(super) fn each<T: Send>(
 /// The files of a map and of its ground truth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MapFiles {
-    /// The name of both files, without ending.
+    /// The name of both files, without extension.
     pub name: String,
     /// The file of the map.
     pub map: PathBuf,
@@ -99,9 +101,10 @@ pub(super) struct MapFiles {
     pub truth: PathBuf,
 }
 
-/// Pairs the files of two folders by their names without endings, in the order of these names; two files make one pair.
+/// Pairs the files of two folders by their names without extension, sorted by name. Two files instead of folders are
+/// one pair.
 ///
-/// Every file must have its partner: a set that is quietly smaller gives a number that means something else.
+/// Every file must have its partner: a metric over a part of the dataset would silently be another number.
 pub(super) fn paired_maps(
     maps: &Path,
     map_endings: &[&str],
@@ -121,8 +124,8 @@ pub(super) fn paired_maps(
         pairs.push(MapFiles { name, map, truth });
     }
     match right.values().next() {
-        Some(alone) => Err(Error::file(
-            alone,
+        Some(unpaired) => Err(Error::file(
+            unpaired,
             format!(
                 "there is no map for it in {}, and for {} more; measure all images or take the others out",
                 maps.display(),
@@ -133,7 +136,7 @@ pub(super) fn paired_maps(
     }
 }
 
-/// The files of a folder that have one of the endings, by name without ending.
+/// The files of a folder with one of the extensions, by name without extension.
 fn list(folder: &Path, endings: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(Error::io(folder))? {

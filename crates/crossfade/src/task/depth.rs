@@ -1,4 +1,4 @@
-//! Depth (§6.7): 16-bit maps in millimetres, up to 10 metres.
+//! Depth estimation (§6.7) from 16-bit maps in millimetres, up to 10 metres.
 use super::crop::uniform;
 use super::{Example, SampleKey, Task, needed, side_problems};
 use crate::data::{Filter, Image, LabelMap, PassOrder, Planes, Rect, resize};
@@ -7,18 +7,18 @@ use crate::rng::Purpose;
 use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
-/// The part of a 640x480 Kinect image without the white frame.
+/// The part of a 640x480 Kinect image inside its white frame.
 const FRAME: Rect = Rect { left: 41, top: 45, width: 560, height: 426 };
 
 /// Depth estimation: the distance of each pixel from the camera.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Depth {
-    /// Height and width of the images in training.
+    /// Height and width of the training images in pixels.
     pub size: [usize; 2],
-    /// Squeeze the whole image into that size instead of cutting a part out.
+    /// Resize the complete image to that size instead of cropping a part.
     pub resize: bool,
-    /// The value in the files that stands for the largest depth.
+    /// The value in the files that stands for the largest depth; larger ones are clamped.
     pub most: f64,
 }
 
@@ -55,6 +55,7 @@ impl Task for Depth {
         };
         let image = image.with_channels(3).cut(place);
         let image = resize(&image, width, height, Filter::Bilinear, PassOrder::HorizontalFirst);
+        // Nearest neighbour, because a mean of near and far would be a depth where nothing is.
         let label = label.cut(place).nearest(width, height);
         let mut target = Planes::from_label(&label, self.most as f32);
         target.values.iter_mut().for_each(|v| *v = v.min(1.0));

@@ -1,4 +1,4 @@
-//! Edges (§6.6): the mean of several annotators, where agreement counts as an edge.
+//! Edge detection (§6.6). The target is the mean of several annotators, with pixels above a threshold set to 1.
 use super::crop::{resized, uniform};
 use super::{Example, SampleKey, Task, needed, side_problems};
 use crate::data::{Filter, Image, LabelMap, PassOrder, Planes, resize};
@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cropping {
-    /// 25 to 100 % of the image, resized: the reference's for BSDS.
+    /// A random part of 25 to 100 % of the area, resized: the reference's choice for BSDS.
     #[default]
     Resized,
-    /// A part at its own size: the reference's for NYUD and BIPED.
+    /// A random part at its original resolution: the reference's choice for NYUD and BIPED.
     Plain,
 }
 
-/// Edges as people draw them.
+/// Edge detection, trained on edges drawn by people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Edges {
-    /// Side of the images in training.
+    /// Side of the training images in pixels.
     pub size: usize,
-    /// Pixels that at least this share of the annotators marked are edges; what fewer marked keeps its share.
+    /// Pixels that at least this share of the annotators marked become 1; the others keep their share.
     pub threshold: f64,
     /// How a training sample is cut out of its image.
     pub crop: Cropping,
@@ -37,9 +37,9 @@ impl Default for Edges {
 }
 
 impl Edges {
-    fn agreed(&self, label: LabelMap) -> LabelMap {
-        let least = self.threshold * f64::from(u16::MAX);
-        let values = label.values.iter().map(|&v| if f64::from(v) >= least { u16::MAX } else { v });
+    fn thresholded(&self, label: LabelMap) -> LabelMap {
+        let limit = self.threshold * f64::from(u16::MAX);
+        let values = label.values.iter().map(|&v| if f64::from(v) >= limit { u16::MAX } else { v });
         LabelMap::new(label.width, label.height, values.collect())
     }
 }
@@ -59,15 +59,16 @@ impl Task for Edges {
     }
     fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
         let label = needed(label, image, "edge map")?;
-        let (mut stream, whole) = (key.stream(Purpose::Crop), [image.height, image.width]);
+        let (mut stream, full_size) = (key.stream(Purpose::Crop), [image.height, image.width]);
         let place = match self.crop {
-            Cropping::Resized => resized(&mut stream, whole),
-            Cropping::Plain => uniform(&mut stream, whole, self.size, self.size),
+            Cropping::Resized => resized(&mut stream, full_size),
+            Cropping::Plain => uniform(&mut stream, full_size, self.size, self.size),
         };
         let image = image.with_channels(3).cut(place);
         let image = resize(&image, self.size, self.size, Filter::Bilinear, PassOrder::HorizontalFirst);
+        // Nearest neighbour, because interpolation would give pixels beside an edge a share that no annotator gave.
         let label = label.cut(place).nearest(self.size, self.size);
-        let target = Planes::from_label(&self.agreed(label), f32::from(u16::MAX)).flipped(key.flip);
+        let target = Planes::from_label(&self.thresholded(label), f32::from(u16::MAX)).flipped(key.flip);
         Ok(Example { target, condition: Some(Planes::from_image(&image).flipped(key.flip)) })
     }
     fn validate(&self) -> Vec<Problem> {

@@ -1,4 +1,4 @@
-//! Inpainting (§6.3): the middle square of an image, with a hole where the condition says nothing.
+//! Inpainting (§6.3): the target is the centred square of an image, the condition is the same with a hole.
 use super::masks::{Mask, random};
 use super::{Example, SampleKey, Task, side_problems};
 use crate::data::{Filter, Image, LabelMap, PassOrder, Planes, resize};
@@ -7,15 +7,16 @@ use crate::rng::Purpose;
 use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
-/// Inpainting: the part of an image behind a mask.
+/// Inpainting: fills in the part of an image behind a mask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Inpainting {
-    /// Side of the images in training.
+    /// Side of the training images in pixels.
     pub size: usize,
-    /// Take holes from the set's maps (white is known) instead of drawing them at random.
+    /// Take the masks from the maps of the dataset (white is known) instead of drawing them at random.
     pub mask_files: bool,
-    /// Tell the network where the hole is in a fourth channel. The reference only darkens it, so that black is ambiguous.
+    /// Give the network the mask as a fourth channel. The reference only sets the hole to black, which cannot be told
+    /// apart from black pixels of the image.
     pub mask_channel: bool,
 }
 
@@ -58,7 +59,7 @@ impl Task for Inpainting {
     fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
         let rgb = image.with_channels(3);
         let square = resize(&rgb.centre_square(), self.size, self.size, Filter::Bicubic, PassOrder::HorizontalFirst);
-        // The mask is drawn independent of the flip, as in the reference.
+        // The mask is not flipped with the image, as in the reference.
         let mask = match (self.mask_files, label) {
             (true, Some(label)) => Mask::from_label(&label.nearest(self.size, self.size)),
             (true, None) => return Err(Error::request("has no mask; use a set of images with masks")),

@@ -1,18 +1,19 @@
-//! Holes: those of the reference's generator, of files, and of drawn boxes. `known` is true where the picture is given.
+//! Inpainting masks: from the reference's random generator, from files, and from boxes. `known` is true where the
+//! image is given and false in the hole.
 use crate::data::LabelMap;
 use crate::data::image::mirrored;
 use crate::error::{Error, Result};
 use crate::rng::Stream;
 use std::f64::consts::TAU;
 
-/// Which pixels of a picture are known.
+/// Which pixels of an image are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mask {
-    /// Pixels a row.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
-    /// One a pixel.
+    /// One value per pixel, row by row.
     pub known: Vec<bool>,
 }
 
@@ -34,18 +35,18 @@ impl HoleBox {
 }
 
 impl Mask {
-    /// All known.
+    /// A mask without a hole.
     pub fn whole(width: usize, height: usize) -> Self {
         Self { width, height, known: vec![true; width * height] }
     }
 
-    /// Known where the map is at least half white.
+    /// A mask whose pixels are known where the map is at least half white.
     pub fn from_label(plane: &LabelMap) -> Self {
         let known = plane.values.iter().map(|&v| v >= 1 << 15).collect();
         Self { width: plane.width, height: plane.height, known }
     }
 
-    /// A hole for each rectangle; an error if one lies outside.
+    /// A mask with a hole for each rectangle; an error if one starts outside.
     pub fn boxes(width: usize, height: usize, boxes: &[HoleBox]) -> Result<Self> {
         let mut mask = Self::whole(width, height);
         for HoleBox([x, y, w, h]) in boxes {
@@ -57,19 +58,19 @@ impl Mask {
         Ok(mask)
     }
 
-    /// The part of `height` x `width` pixels at (`y`, `x`); what lies beyond the mask is mirrored.
+    /// The part of `height` x `width` pixels at (`y`, `x`). Beyond its border the mask is continued by reflection.
     pub fn cut(&self, y: usize, x: usize, height: usize, width: usize) -> Self {
         let row = |y: usize| mirrored(y, self.height) * self.width;
         let places = (y..y + height).flat_map(|y| (x..x + width).map(move |x| row(y) + mirrored(x, self.width)));
         Self { width, height, known: places.map(|at| self.known[at]).collect() }
     }
 
-    /// Share of unknown pixels.
+    /// The share of unknown pixels.
     pub fn hole(&self) -> f64 {
         self.known.iter().filter(|known| !**known).count() as f64 / self.known.len() as f64
     }
 
-    /// Makes a hole of the part of a rectangle that lies inside.
+    /// Makes a hole of a rectangle, as far as it is inside the mask.
     fn fill(&mut self, x: i64, y: i64, w: i64, h: i64) {
         let within =
             |from: i64, len: i64, side: usize| from.max(0) as usize..(from + len).clamp(0, side as i64) as usize;
@@ -82,7 +83,8 @@ impl Mask {
     }
 }
 
-/// A hole of the reference's generator (§6.3): rectangles and brush strokes, neither nothing nor all.
+/// A random mask of the reference's generator (§6.3): rectangles and brush strokes. Masks without a hole or without
+/// known pixels are drawn again.
 pub fn random(stream: &mut Stream, width: usize, height: usize) -> Mask {
     for _ in 0..1000 {
         let mut mask = Mask::whole(width, height);
@@ -98,22 +100,24 @@ pub fn random(stream: &mut Stream, width: usize, height: usize) -> Mask {
             return mask;
         }
     }
-    // A picture of few pixels is smaller than the brush: its first pixel is the hole.
+    // An image of a few pixels is smaller than the brush and may always be covered: then its first pixel is the hole.
     let mut mask = Mask::whole(width, height);
     mask.known[0] = false;
     mask
 }
 
-fn rectangle(stream: &mut Stream, mask: &mut Mask, most_w: usize, most_h: usize) {
-    let (w, h) = (stream.below(most_w.max(1) as u64) as i64, stream.below(most_h.max(1) as u64) as i64);
-    // Uniform in −side/2 .. whole − side + side/2, half-open.
+fn rectangle(stream: &mut Stream, mask: &mut Mask, max_w: usize, max_h: usize) {
+    let (w, h) = (stream.below(max_w.max(1) as u64) as i64, stream.below(max_h.max(1) as u64) as i64);
+    // The corner is uniform in the half-open range −side/2 .. full − side + side/2, so that rectangles may cross the
+    // border.
     let mut place =
-        |side: i64, whole: i64| -(side / 2) + stream.below((whole - side + 2 * (side / 2)).max(1) as u64) as i64;
+        |side: i64, full: i64| -(side / 2) + stream.below((full - side + 2 * (side / 2)).max(1) as u64) as i64;
     let (x, y) = (place(w, mask.width as i64), place(h, mask.height as i64));
     mask.fill(x, y, w, h);
 }
 
-/// Brush strokes: zigzag polylines of 12 to 48 pixels' width, whatever the size of the picture.
+/// Brush strokes: zigzag polylines 12 to 48 pixels wide. The width does not depend on the size of the image, as in
+/// the reference.
 fn strokes(stream: &mut Stream, width: usize, height: usize) -> Vec<bool> {
     let mut painted = vec![false; width * height];
     for _ in 0..stream.below(8) {
@@ -123,7 +127,7 @@ fn strokes(stream: &mut Stream, width: usize, height: usize) -> Vec<bool> {
             paint(&mut painted, [width, height], pair[0], pair[1], brush / 2.0);
         }
     }
-    // As the reference: both flips come after all strokes, each with probability ½.
+    // As in the reference, both flips come after all strokes, each with probability ½.
     if stream.uniform() > 0.5 {
         let rows: Vec<Vec<bool>> = painted.chunks_exact(width).rev().map(<[bool]>::to_vec).collect();
         painted = rows.concat();
@@ -169,8 +173,8 @@ fn paint(painted: &mut [bool], [width, height]: [usize; 2], a: [f64; 2], b: [f64
             let from = [x as f64 - a[0], y as f64 - a[1]];
             let share = if length == 0.0 { 0.0 } else { (from[0] * along[0] + from[1] * along[1]) / length };
             let share = share.clamp(0.0, 1.0);
-            let off = [from[0] - share * along[0], from[1] - share * along[1]];
-            painted[y * width + x] |= off[0] * off[0] + off[1] * off[1] <= radius * radius;
+            let perpendicular = [from[0] - share * along[0], from[1] - share * along[1]];
+            painted[y * width + x] |= perpendicular[0] * perpendicular[0] + perpendicular[1] * perpendicular[1] <= radius * radius;
         }
     }
 }

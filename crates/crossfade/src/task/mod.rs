@@ -1,7 +1,8 @@
-//! Tasks: what x_0 and the condition are, and how a training example comes from files. One file and one line of the
+//! Tasks define x_0 and the condition, and how a training example is made from files. One file and one line of the
 //! registry below for each.
 //!
-//! A task knows nothing of networks: it turns images into a target x_0 and a condition, and converts outputs to images.
+//! Tasks do not depend on networks: a task turns images into a target x_0 and a condition, and network outputs back
+//! into images.
 mod crop;
 mod depth;
 mod edges;
@@ -30,64 +31,65 @@ use crossfade_math::{Problem, registry};
 pub struct Example {
     /// x_0.
     pub target: Planes,
-    /// The network's second input, unless the task is unconditional.
+    /// The network's second input; `None` if the task is unconditional.
     pub condition: Option<Planes>,
 }
 
-/// What the random choices in a training example depend on, and nothing else: equal keys give equal examples.
+/// The key of a sample's random choices: equal keys give equal examples, whatever the thread, batch or order.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleKey {
     /// The seed of the run.
     pub seed: u64,
     /// The running number of the sample.
     pub counter: u64,
-    /// Whether it is mirrored left to right.
+    /// Whether the sample is mirrored left to right.
     pub flip: bool,
 }
 
 impl SampleKey {
-    /// The sample's numbers for `purpose`.
+    /// The sample's stream of random numbers for `purpose`.
     pub fn stream(&self, purpose: Purpose) -> Stream {
         Stream::new(self.seed, self.counter, 0, purpose)
     }
 }
 
-/// How a network is applied to an image that does not have the size of training.
+/// How a network is applied to an image that does not have the training size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fitting {
-    /// In overlapping windows.
+    /// In overlapping tiles of the training size.
     Windows,
-    /// Whole, resized to the size of training; the output is resized back.
+    /// The complete image is resized to the training size, and the output is resized back: for tasks that need the
+    /// complete scene.
     Resized,
 }
 
-/// A task.
+/// What a task defines.
 pub trait Task: Send + Sync {
-    /// Height and width of x_0 in training; none if images are taken as they come.
+    /// Height and width of x_0 in training; `None` if the images of the dataset keep their size.
     fn size(&self) -> Option<[usize; 2]>;
-    /// Channels of x_0, 1 or 3; none if the network decides.
+    /// Channels of x_0, 1 or 3; `None` if the network's configuration decides.
     fn target_channels(&self) -> Option<usize>;
     /// Channels of the condition; 0 if there is none.
     fn condition_channels(&self) -> usize;
-    /// How many times larger than the condition, a side, the target is.
+    /// How many times larger than the condition each side of the target is.
     fn scale(&self) -> usize {
         1
     }
-    /// Whether the images of the set need maps.
+    /// Whether the dataset must have a map for each image.
     fn needs_labels(&self) -> bool {
         false
     }
-    /// How the network is applied to large images.
+    /// How the network is applied to images of another size.
     fn fitting(&self) -> Fitting {
         Fitting::Windows
     }
-    /// The training example that `image` and its map make.
+    /// The training example for `image` and its map.
     fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example>;
-    /// The condition for a part of an image that the network is applied to; `x` is the part in [−1, 1] as RGB.
+    /// The condition for a part of an image to which the network is applied; `x` is that part in [−1, 1] as RGB.
     fn condition(&self, x: Planes) -> Result<Planes> {
         Ok(x)
     }
-    /// The image in [−1, 1] that the network's output `made` for `condition` stands for.
+    /// The image in [−1, 1] for the network's output `made` under `condition`.
     fn output(&self, made: Planes, _condition: &Planes) -> Planes {
         made
     }
@@ -95,7 +97,7 @@ pub trait Task: Send + Sync {
     fn makes_images(&self) -> bool {
         true
     }
-    /// All that is wrong with its options, each with the option's name in front.
+    /// All problems of its options.
     fn validate(&self) -> Vec<Problem>;
 }
 
@@ -126,7 +128,7 @@ impl Default for TaskConfig {
 }
 
 impl TaskConfig {
-    /// The subcommand that applies it.
+    /// The command line verb that applies the task.
     pub fn verb(&self) -> &'static str {
         each_task!(self, entry verb => verb)
     }
@@ -142,14 +144,14 @@ impl TaskConfig {
     }
 }
 
-/// An image squeezed into a square, mirrored if asked.
-fn squeezed(image: &Image, side: usize, flip: bool) -> Planes {
+/// An image resized to a square, mirrored if `flip` is set.
+fn resized_square(image: &Image, side: usize, flip: bool) -> Planes {
     let square = resize(image, side, side, Filter::Bilinear, PassOrder::HorizontalFirst);
     Planes::from_image(&square).flipped(flip)
 }
 
-/// The map of an image that must have one.
-fn needed<'a>(label: Option<&'a LabelMap>, image: &Image, what: &str) -> Result<&'a LabelMap> {
+/// The map of an image; an error if there is none or its size differs.
+fn required_label<'a>(label: Option<&'a LabelMap>, image: &Image, what: &str) -> Result<&'a LabelMap> {
     let label = label.ok_or_else(|| Error::request(format!("has no {what}; use a set of images with maps")))?;
     if (label.width, label.height) != (image.width, image.height) {
         return Err(Error::request(format!(
@@ -160,7 +162,7 @@ fn needed<'a>(label: Option<&'a LabelMap>, image: &Image, what: &str) -> Result<
     Ok(label)
 }
 
-/// Problems of a side in training: from 1 to 4096 and a multiple of `of`.
+/// Problems of the side of training images, which must be from 1 to 4096 and a multiple of `of`.
 fn side_problems(key: &str, side: usize, of: usize) -> Vec<Problem> {
     let fine = (1..=4096).contains(&side) && side.is_multiple_of(of.max(1));
     let message = || format!("must be from 1 to 4096 and a multiple of {of}, not {side}");

@@ -1,4 +1,4 @@
-//! Saliency (§6.5): image and mask squeezed into a square.
+//! Saliency (§6.5): image and mask are resized to a square without keeping the aspect ratio.
 use super::{Example, Fitting, SampleKey, Task, needed, side_problems, squeezed};
 use crate::data::{Image, LabelMap};
 use crate::error::Result;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Saliency {
-    /// Side of the images in training.
+    /// Side of the training images in pixels.
     pub size: usize,
 }
 

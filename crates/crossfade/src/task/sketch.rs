@@ -1,15 +1,15 @@
-//! Sketch to photograph (§6.8): the photograph is the target, the sketch the condition.
+//! Sketch to photograph (§6.8): the photograph is the target, the sketch is the condition.
 use super::{Example, Fitting, SampleKey, Task, needed, side_problems, squeezed};
 use crate::data::{Image, LabelMap, Planes};
 use crate::error::Result;
 use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
-/// A photograph from a sketch.
+/// Generates a photograph from a sketch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sketch {
-    /// Side of the images in training.
+    /// Side of the training images in pixels.
     pub size: usize,
 }
 

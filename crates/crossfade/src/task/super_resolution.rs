@@ -1,4 +1,5 @@
-//! Super-resolution (§6.4): a random cut of a large image, and the same made small by Pillow's bicubic filter.
+//! Super-resolution (§6.4): the target is a random crop of a large image, the condition is the crop made small by
+//! Pillow's bicubic filter.
 use super::{Example, SampleKey, Task, crop, side_problems};
 use crate::data::{Filter, Image, LabelMap, PassOrder, Planes, resize};
 use crate::error::Result;
@@ -10,25 +11,25 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LowAs {
-    /// As it is: the reference's, for latents of the size of the small image.
+    /// At its own size: the reference's choice, for latents of the size of the small image.
     #[default]
     Small,
-    /// Enlarged by the bicubic filter to the size of the target: for networks on pixels.
+    /// Enlarged to the size of the target by the bicubic filter: for networks on pixels.
     Enlarged,
 }
 
-/// A larger image from a small one.
+/// Enlarges a small image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SuperResolution {
-    /// How many times larger, a side.
+    /// How many times larger each side becomes.
     pub scale: usize,
-    /// Side of the large image in training.
+    /// Side of the large training images in pixels.
     pub size: usize,
     /// The form in which the network gets the small image.
     pub low: LowAs,
-    /// Unless 0: x_0 is this many times what the enlarged image lacks, so that the network starts from the bicubic filter.
-    /// Not the paper's, and only for `low = "enlarged"`.
+    /// If not 0, x_0 is the difference to the bicubically enlarged image times this factor, so that the network only
+    /// learns what the bicubic filter misses. Not in the paper, and only for `low = "enlarged"`.
     pub residual: f64,
 }
 
@@ -39,7 +40,7 @@ impl Default for SuperResolution {
 }
 
 impl SuperResolution {
-    /// The condition that a small image makes.
+    /// The condition for a small image.
     fn resized_condition(&self, small: &Image) -> Image {
         match self.low {
             LowAs::Small => small.clone(),
@@ -74,6 +75,7 @@ impl Task for SuperResolution {
         let mut target = Planes::from_image(&large).flipped(key.flip);
         if self.residual > 0.0 {
             let pixels = target.values.iter_mut().zip(&condition.values);
+            // Differences are small; the factor gives x_0 about the variance that the noise schedule expects.
             pixels.for_each(|(x, low)| *x = (*x - low) * self.residual as f32);
         }
         Ok(Example { target, condition: Some(condition) })

@@ -1,20 +1,20 @@
-//! Which kind of file is this, and are its pickles harmless? Looked at before the tensor reader opens it.
+//! Recognises the format of a file and checks that its pickles are harmless, before the tensor reader opens it.
 use super::scan::scan;
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Largest pickle read; a trainer's checkpoint of 800 tensors has about half a megabyte.
+/// Size limit of a pickle in bytes; that of a trainer's checkpoint with 800 tensors has about half a megabyte.
 const MAX_PICKLE: u64 = 64 << 20;
-/// Most entries of a zip archive.
+/// Limit of the entries of a zip archive.
 const MAX_ENTRIES: usize = 400_000;
-/// Where a tar header says `ustar`.
+/// Position of the magic string `ustar` in a tar header.
 const TAR_MAGIC_AT: usize = 257;
-/// The number 0x1950a86a20f9469cfc6c that opens a legacy file, as protocol 2 and as protocol 0 write it.
+/// The magic number 0x1950a86a20f9469cfc6c of legacy files, as pickle protocols 2 and 0 write it.
 const LEGACY_MAGIC: [&[u8]; 2] =
     [&[0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19], b"119547037146038801333356"];
-/// A legacy file opens with five pickles: magic, version, system, the object, the keys of its storages.
+/// A legacy file starts with five pickles: magic number, version, system, the object, the keys of its storages.
 const LEGACY_PICKLES: usize = 5;
 
 /// A file whose weights can be read.
@@ -26,7 +26,8 @@ pub(super) enum Container {
     Safetensors,
 }
 
-/// Tell the kind of `path` by its content, and refuse pickles that name anything but tensors and plain values.
+/// Recognises the format of `path` by its content, and refuses pickles that refer to anything but tensors and plain
+/// values.
 pub(super) fn inspect(path: &Path) -> Result<Container> {
     let file = File::open(path).map_err(Error::io(path))?;
     if !file.metadata().map_err(Error::io(path))?.is_file() {
@@ -68,6 +69,7 @@ fn scan_pickle(path: &Path, bytes: &[u8]) -> Result<usize> {
     scan(bytes).map_err(|message| Error::file(path, message))
 }
 
+/// The first bytes of a file, up to the size limit of a pickle.
 fn head(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(Error::io(path))?;
@@ -75,7 +77,8 @@ fn head(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The one `data.pkl` of a zip container. More than one would leave open which of them a reader takes.
+/// The `data.pkl` of a zip container. There must be exactly one: with several, the scan and the tensor reader might
+/// take different ones.
 fn zip_pickle(path: &Path, file: File) -> Result<Vec<u8>> {
     let damaged =
         |error: &dyn std::fmt::Display| Error::file(path, format!("damaged or truncated zip archive: {error}"));
@@ -92,7 +95,7 @@ fn zip_pickle(path: &Path, file: File) -> Result<Vec<u8>> {
     let [index] = pickles[..] else {
         return Err(Error::file(path, format!("not a checkpoint: a zip archive with {} data.pkl", pickles.len())));
     };
-    // The tensor reader checks the checksum; here it would refuse files saved with compute_crc32=False.
+    // The checksum is left to the tensor reader: checking it here would refuse files saved with compute_crc32=False.
     let options = zip::ZipReadOptions::new().ignore_crc32(true);
     let entry = archive.by_index_with_options(index, options).map_err(|e| damaged(&e))?;
     let mut bytes = Vec::new();

@@ -1,27 +1,28 @@
-//! Little-endian elements of every stored type as f32.
+//! Conversion of elements of every stored type to f32.
 use pytorch_reader::DType;
 use safetensors::Dtype;
 
-/// The type's name and its values, for a tensor of a `torch.save` file.
+/// The name of the type and the values, for a tensor of a `torch.save` file.
 pub(super) fn from_torch(dtype: DType, bytes: &[u8]) -> (&'static str, Vec<f32>) {
     match dtype {
-        DType::F64 => ("f64", widths(bytes, |b| f64::from_ne_bytes(b) as f32)),
-        DType::F32 => ("f32", widths(bytes, f32::from_ne_bytes)),
-        DType::F16 => ("f16", widths(bytes, |b| f16(u16::from_ne_bytes(b)))),
-        DType::BF16 => ("bf16", widths(bytes, |b| bf16(u16::from_ne_bytes(b)))),
-        DType::I64 => ("i64", widths(bytes, |b| i64::from_ne_bytes(b) as f32)),
-        DType::I32 => ("i32", widths(bytes, |b| i32::from_ne_bytes(b) as f32)),
-        DType::I16 => ("i16", widths(bytes, |b| f32::from(i16::from_ne_bytes(b)))),
-        DType::I8 => ("i8", widths(bytes, |b| f32::from(i8::from_ne_bytes(b)))),
-        DType::U64 => ("u64", widths(bytes, |b| u64::from_ne_bytes(b) as f32)),
-        DType::U32 => ("u32", widths(bytes, |b| u32::from_ne_bytes(b) as f32)),
-        DType::U16 => ("u16", widths(bytes, |b| f32::from(u16::from_ne_bytes(b)))),
-        DType::U8 => ("u8", widths(bytes, |[b]| f32::from(b))),
-        DType::Bool => ("bool", widths(bytes, |[b]| f32::from(u8::from(b != 0)))),
+        DType::F64 => ("f64", convert_chunks(bytes, |b| f64::from_ne_bytes(b) as f32)),
+        DType::F32 => ("f32", convert_chunks(bytes, f32::from_ne_bytes)),
+        DType::F16 => ("f16", convert_chunks(bytes, |b| f16(u16::from_ne_bytes(b)))),
+        DType::BF16 => ("bf16", convert_chunks(bytes, |b| bf16(u16::from_ne_bytes(b)))),
+        DType::I64 => ("i64", convert_chunks(bytes, |b| i64::from_ne_bytes(b) as f32)),
+        DType::I32 => ("i32", convert_chunks(bytes, |b| i32::from_ne_bytes(b) as f32)),
+        DType::I16 => ("i16", convert_chunks(bytes, |b| f32::from(i16::from_ne_bytes(b)))),
+        DType::I8 => ("i8", convert_chunks(bytes, |b| f32::from(i8::from_ne_bytes(b)))),
+        DType::U64 => ("u64", convert_chunks(bytes, |b| u64::from_ne_bytes(b) as f32)),
+        DType::U32 => ("u32", convert_chunks(bytes, |b| u32::from_ne_bytes(b) as f32)),
+        DType::U16 => ("u16", convert_chunks(bytes, |b| f32::from(u16::from_ne_bytes(b)))),
+        DType::U8 => ("u8", convert_chunks(bytes, |[b]| f32::from(b))),
+        DType::Bool => ("bool", convert_chunks(bytes, |[b]| f32::from(u8::from(b != 0)))),
     }
 }
 
-/// The same for a safetensors file; `None` for types without a plain value (complex, 8-bit and smaller floats).
+/// As [`from_torch`] for a safetensors file; `None` for types without a plain value (complex, 8-bit and smaller
+/// floats).
 pub(super) fn from_safetensors(dtype: Dtype, bytes: &[u8]) -> Option<(&'static str, Vec<f32>)> {
     let dtype = match dtype {
         Dtype::F64 => DType::F64,
@@ -42,7 +43,7 @@ pub(super) fn from_safetensors(dtype: Dtype, bytes: &[u8]) -> Option<(&'static s
     Some(from_torch(dtype, bytes))
 }
 
-fn widths<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+fn convert_chunks<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Vec<f32> {
     bytes.as_chunks::<N>().0.iter().map(|&chunk| value(chunk)).collect()
 }
 
@@ -54,9 +55,10 @@ fn f16(bits: u16) -> f32 {
     let sign = u32::from(bits >> 15) << 31;
     let (exponent, fraction) = (u32::from(bits >> 10 & 31), u32::from(bits & 1023));
     let magnitude = match exponent {
-        // subnormal: fraction · 2^-24, exact in f32
+        // A subnormal is fraction · 2^-24, which is exact in f32.
         0 => (fraction as f32 / 16_777_216.0).to_bits(),
         31 => 0x7f80_0000 | fraction << 13,
+        // The exponents' biases differ by 127 − 15 = 112, the fractions' lengths by 23 − 10 = 13 bits.
         _ => (exponent + 112) << 23 | fraction << 13,
     };
     f32::from_bits(sign | magnitude)

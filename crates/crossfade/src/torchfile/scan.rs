@@ -1,19 +1,20 @@
-//! A look through a PyTorch file's pickle before anybody parses it: which globals does it name, and does it keep to the
+//! Scans the pickle of a PyTorch file before it is parsed: which globals does it refer to, and does it respect the
 //! limits?
 //!
-//! The tensor reader never executes anything, but it lets unknown calls pass as opaque values. A checkpoint that names
-//! `posix.system` is hostile whatever is done with it, so such a file is refused by name. The scan keeps strings (an
-//! instruction may take the name of a global from the stack) and forgets every other value.
+//! The tensor reader never executes anything, but it accepts unknown calls as opaque values. A checkpoint that refers
+//! to `posix.system` is hostile whatever is done with it, so such a file is refused. The scan keeps strings, since an
+//! opcode may take the name of a global from the stack, and forgets all other values.
 use crate::pickle::{Atom, Container, Reader, Step, run};
 use std::rc::Rc;
 
-/// Deepest nesting of containers; a trainer's checkpoint has six levels.
+/// Limit of the nesting of containers; a trainer's checkpoint has six levels.
 const MAX_DEPTH: u32 = 64;
-/// Longest string that can name a module or a class.
+/// Longest string that is kept as a possible name of a module or a class.
 const MAX_GLOBAL: usize = 256;
 
-/// What a file of tensors and plain numbers may name. None of it is called: these are the names whose meaning as data
-/// is known. Callables that load or evaluate something (`torch.storage._load_from_bytes`, `builtins.eval`) stay out.
+/// The globals that a file of tensors and plain numbers may refer to. None of them is called; these are the names
+/// whose meaning as data is known. Callables that load or evaluate something (`torch.storage._load_from_bytes`,
+/// `builtins.eval`) are not in the list.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("collections", &["OrderedDict", "Counter"]),
     ("builtins", &["set", "frozenset"]),
@@ -90,7 +91,7 @@ fn check_global(module: &str, name: &str) -> Result<(), String> {
     })
 }
 
-/// A value: its text if it is a short string, and how deeply it nests containers.
+/// A value of the scan: its text if it is a short string, and the depth of the containers in it.
 #[derive(Clone)]
 struct Slot {
     text: Option<Rc<str>>,
@@ -106,7 +107,7 @@ fn nested(depth: u32) -> Step<Slot> {
     Ok(Slot { text: None, depth })
 }
 
-/// The depth of a container of these items.
+/// The depth of a container with these items.
 fn depth_around(items: &[Slot]) -> u32 {
     items.iter().map(|slot| slot.depth + 1).max().unwrap_or(0)
 }

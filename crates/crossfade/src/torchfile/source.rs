@@ -8,44 +8,45 @@ use safetensors::tensor::TensorInfo;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// Most tensors in one state dict.
+/// Limit of the tensors in one state dict.
 const MAX_TENSORS: usize = 100_000;
-/// Most bytes that the chosen weights may take as f32: two billion parameters, four times the largest known network.
+/// Limit of the selected weights as f32, in bytes: two billion parameters, four times the largest known network.
 const MAX_TOTAL: u64 = 8 << 30;
-/// Tensors may share storage, but claim no more than this many times the size of their file.
+/// Tensors may share storage, but all together may claim at most this many times the size of their file. Otherwise a
+/// small file could fill the memory with views of one storage.
 const MAX_SHARING: u64 = 8;
 
 /// One tensor, row-major.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorF32 {
-    /// Extents, outermost first; empty for a scalar.
+    /// Sizes of the dimensions, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
-    /// Values in row-major order, rounded once if they were stored wider.
+    /// Values in row-major order, rounded to f32 if they were stored with more bits.
     pub data: Vec<f32>,
-    /// Type in the file: `f64`, `f32`, `f16`, `bf16`, `i64`, ..., `bool`.
+    /// The type in the file: `f64`, `f32`, `f16`, `bf16`, `i64`, ..., `bool`.
     pub dtype: &'static str,
 }
 
 impl TensorF32 {
-    /// Whether the file stored floats. Integer and bool tensors are index tables and counters, never weights: they can
-    /// be read, and are reported, but are not converted.
+    /// Whether the file stored floats. Integer and bool tensors are index tables and counters, never weights: they
+    /// can be read and are reported, but are not converted.
     pub fn is_float(&self) -> bool {
         self.dtype.contains('f')
     }
 }
 
-/// The chosen weights of a file.
+/// The selected weights of a file.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Every tensor of the chosen state dict under the name it has there (without `ema_model.`).
+    /// Every tensor of the selected state dict by its name there (without `ema_model.`).
     pub tensors: BTreeMap<String, TensorF32>,
-    /// The trainer's step, if the file tells it.
+    /// The trainer's step, if the file has it.
     pub step: Option<i64>,
-    /// Which copy this is.
+    /// Which copy of the weights this is.
     pub weights: Weights,
 }
 
-/// Reads a checkpoint of either kind; the content decides which it is.
+/// Reads a checkpoint of either format, which is recognised by its content and not by its name.
 pub fn read(path: &Path, which: Weights) -> Result<Source> {
     match inspect(path)? {
         Container::Torch => read_torch(path, which),
@@ -53,9 +54,10 @@ pub fn read(path: &Path, which: Weights) -> Result<Source> {
     }
 }
 
-/// Read a file written by `torch.save`: a trainer's dictionary, a state dict, or one under `model` or `state_dict`.
+/// Reads a file written by `torch.save`: a trainer's dictionary, a state dict, or a state dict under `model` or
+/// `state_dict`.
 ///
-/// Nothing is executed, and a file that names anything but tensors and plain values is refused.
+/// Nothing is executed, and a file that refers to anything but tensors and plain values is refused.
 pub fn read_pt(path: &Path, which: Weights) -> Result<Source> {
     match inspect(path)? {
         Container::Torch => read_torch(path, which),
@@ -92,7 +94,7 @@ fn read_torch(path: &Path, which: Weights) -> Result<Source> {
     Ok(Source { tensors: read, step, weights: which })
 }
 
-/// Read a safetensors file with the names of a state dict.
+/// Reads a safetensors file with the names of a state dict.
 pub fn read_safetensors(path: &Path, which: Weights) -> Result<Source> {
     let file = TensorFile::open(path)?;
     let mut names: BTreeMap<String, String> = file.shapes().into_iter().map(|(n, _)| (n.clone(), n)).collect();
@@ -111,7 +113,7 @@ pub fn read_safetensors(path: &Path, which: Weights) -> Result<Source> {
     Ok(Source { tensors, step: None, weights: which })
 }
 
-/// The top-level key under which the wanted state dict lies, `None` if it is the root itself.
+/// The top-level key of the wanted state dict; `None` if it is the root itself.
 fn state_dict_key(root: &PickleValue, which: Weights) -> std::result::Result<Option<&'static str>, String> {
     let PickleValue::Dict(root) = root else {
         return Err("not a checkpoint: holds no dictionary".into());
@@ -153,7 +155,8 @@ fn holds_tensor(value: &PickleValue) -> bool {
     }
 }
 
-/// A state dict is flat. In a nested one two paths could spell the same name, and either might win.
+/// Refuses nested dictionaries: joined with dots, two of their paths could give the same name, and either tensor
+/// might be taken.
 fn check_flat(dict: &HashMap<String, PickleValue>) -> std::result::Result<(), String> {
     match dict.iter().find(|(_, value)| !is_tensor(value) && holds_tensor(value)) {
         Some((key, _)) => {
@@ -163,7 +166,8 @@ fn check_flat(dict: &HashMap<String, PickleValue>) -> std::result::Result<(), St
     }
 }
 
-/// An EMA state dict holds both copies, `online_model.*` and `ema_model.*`: keep the wanted one, without its prefix.
+/// An EMA state dict contains both copies, `online_model.*` and `ema_model.*`: keeps the wanted one, without its
+/// prefix.
 fn choose_copy<T>(path: &Path, tensors: &mut BTreeMap<String, T>, which: Weights, under_key: bool) -> Result<()> {
     let prefix = match which {
         Weights::Model => "online_model.",
@@ -184,7 +188,7 @@ fn choose_copy<T>(path: &Path, tensors: &mut BTreeMap<String, T>, which: Weights
     Ok(())
 }
 
-/// Refuse what would take more memory than the file can honestly ask for; `sizes` are (elements, bytes in the file).
+/// Refuses files that would take more memory than their size justifies; `sizes` are (elements, bytes in the file).
 fn check_size(path: &Path, sizes: impl Iterator<Item = (usize, usize)>) -> Result<()> {
     let file = std::fs::metadata(path).map_err(Error::io(path))?.len();
     let (mut count, mut f32_bytes, mut claimed) = (0, 0u64, 0u64);

@@ -6,7 +6,8 @@ use super::super::{LabelMap, Split};
 use super::{directory, matched};
 use crate::error::{Error, Result};
 
-/// Images of `images/PART` with `groundTruth/PART/NAME.mat`; validation images are trained on too, as is usual.
+/// Images of `images/PART` with `groundTruth/PART/NAME.mat`. As usual in the literature, the validation images are
+/// trained on too.
 pub fn list(root: &Path, split: Split) -> Result<Vec<(PathBuf, PathBuf)>> {
     let parts: &[&str] = match split {
         Split::Train => &["train", "val"],
@@ -29,20 +30,20 @@ pub fn read(path: &Path) -> Result<LabelMap> {
     let variables = read_mat(path)?;
     let bad = |what: &str| Error::file(path, format!("no BSDS ground truth: {what}"));
     let truth = variables.iter().find(|(name, _)| name == "groundTruth").map(|(_, value)| value);
-    let Some(Value::Cell(people)) = truth else { return Err(bad("it has no cell array 'groundTruth'")) };
+    let Some(Value::Cell(annotators)) = truth else { return Err(bad("it has no cell array 'groundTruth'")) };
     let mut size = None;
-    let mut marks: Vec<u32> = Vec::new();
-    for person in people {
-        let boundaries = person.field("Boundaries").and_then(Value::numbers).and_then(|numbers| numbers.rows());
+    let mut votes: Vec<u32> = Vec::new();
+    for annotator in annotators {
+        let boundaries = annotator.field("Boundaries").and_then(Value::numbers).and_then(|numbers| numbers.rows());
         let (height, width, drawn) = boundaries.ok_or_else(|| bad("an annotator has no matrix 'Boundaries'"))?;
         if *size.get_or_insert((height, width)) != (height, width) || drawn.is_empty() {
             return Err(bad("the annotators' matrices differ in size or are empty"));
         }
-        marks.resize(drawn.len(), 0);
-        marks.iter_mut().zip(drawn).for_each(|(mark, drawn)| *mark += u32::from(drawn != 0.0));
+        votes.resize(drawn.len(), 0);
+        votes.iter_mut().zip(drawn).for_each(|(vote, drawn)| *vote += u32::from(drawn != 0.0));
     }
     let (height, width) = size.ok_or_else(|| bad("it has no annotators"))?;
-    let most = people.len() as u32;
-    let share = |mark: u32| ((mark * u32::from(u16::MAX) + most / 2) / most) as u16;
-    Ok(LabelMap::new(width, height, marks.into_iter().map(share).collect()))
+    let total = annotators.len() as u32;
+    let share = |vote: u32| ((vote * u32::from(u16::MAX) + total / 2) / total) as u16;
+    Ok(LabelMap::new(width, height, votes.into_iter().map(share).collect()))
 }

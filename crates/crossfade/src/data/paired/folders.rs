@@ -6,7 +6,7 @@ use super::super::folder::Folder;
 use super::matched;
 use crate::error::{Error, Result};
 
-/// Every image with the map of its name; maps without an image are left out.
+/// Pairs every image with the map of the same name; maps without an image are ignored.
 pub fn list(images: &Path, labels: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
     let maps = Folder::open(labels)?;
     let mut by_name = HashMap::new();

@@ -1,4 +1,5 @@
-//! Sets of images that each have a map: a mask, edges, depth or a sketch. One file a layout, each a list of pairs of files.
+//! Datasets of images with a map each: a mask, edges, depth or a sketch. One file for each directory layout, which
+//! lists pairs of files.
 mod bsds;
 mod duts;
 mod folders;
@@ -86,27 +87,28 @@ impl Dataset for Paired {
     }
 }
 
-/// The first of the directories `inner` below `root` that there is.
+/// The first existing one of the directories `inner` below `root`. Archives of one dataset differ in their top
+/// directories.
 fn directory(root: &Path, inner: &[&str]) -> Result<PathBuf> {
     let found = inner.iter().map(|inner| root.join(inner)).find(|path| path.is_dir());
     found.ok_or_else(|| Error::file(root, format!("holds none of the directories {}", inner.join(", "))))
 }
 
-/// The images below `root` with what `partner` makes of their paths relative to it; an error names the first few that have
-/// none.
+/// Pairs every image below `root` with the file that `partner` returns for its relative path. Images without a
+/// partner are an error that names the first few.
 fn matched(root: &Path, partner: impl Fn(&Path) -> Option<PathBuf>) -> Result<Vec<(PathBuf, PathBuf)>> {
     let folder = Folder::open(root)?;
-    let mut alone = Vec::new();
+    let mut unpaired = Vec::new();
     let mut pairs = Vec::new();
     for path in folder.files() {
         match partner(path) {
             Some(label) => pairs.push((root.join(path), label)),
-            None => alone.push(path.display().to_string()),
+            None => unpaired.push(path.display().to_string()),
         }
     }
-    if alone.is_empty() {
+    if unpaired.is_empty() {
         return Ok(pairs);
     }
-    let first: Vec<&str> = alone.iter().take(3).map(String::as_str).collect();
-    Err(Error::file(root, format!("{} images have no map of their name, among them {}", alone.len(), first.join(", "))))
+    let first: Vec<&str> = unpaired.iter().take(3).map(String::as_str).collect();
+    Err(Error::file(root, format!("{} images have no map of their name, among them {}", unpaired.len(), first.join(", "))))
 }

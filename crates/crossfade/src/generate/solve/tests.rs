@@ -1,4 +1,4 @@
-//! What a network's outputs become: a network that returns the exact target must give back the picture it was made from.
+//! Network outputs are converted correctly: from exact targets, x_0 must be recovered.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::engine::{Device, Tensor, from_vec, to_host};
@@ -61,7 +61,7 @@ fn sampling(blend: Blend, clip: f64) -> SampleConfig {
     SampleConfig { blend, clip, ..SampleConfig::default() }
 }
 
-/// x_0, their x_t, and a network whose outputs are the exact target there.
+/// x_0, x_t, and a network whose outputs are the exact targets there.
 fn exact(process: Process, t: f64, second: Option<&Images>) -> (Images, Images, Stub) {
     let gaussian = process.gaussian().unwrap();
     let (x0, eps) = (drawn(0, 0.4), drawn(1, 1.0));
@@ -86,7 +86,7 @@ fn exact_outputs_give_back_the_picture() {
             let second = (process.outputs() == Outputs::TargetAndX0).then(|| drawn(0, 0.4));
             let (x0, x_t, net) = exact(process, t, second.as_ref());
             let found = estimate_at(&net.conditioned(), &sampling(Blend::Heads, 0.0), gaussian, &x_t, t).unwrap();
-            // x_0 is what remains of x_t, whose rounding grows by 1/α.
+            // x_0 is computed by a subtraction from x_t, whose rounding error is divided by α.
             let tolerance = 1e-5 * (1.0 + gaussian.ratio(t)) as f32;
             assert_near(&found, &x0, tolerance, process.name());
             let input = process.input(t);
@@ -98,7 +98,7 @@ fn exact_outputs_give_back_the_picture() {
     }
 }
 
-/// A second output that differs from the first: each alone, their mean, and their mean after both were limited.
+/// With a second output that differs from the first: each alone, their mean, and their mean after clamping.
 #[test]
 fn two_outputs_are_blended_as_asked() {
     let process = Process::all().into_iter().find(|process| process.outputs() == Outputs::TargetAndX0).unwrap();

@@ -1,4 +1,4 @@
-//! Metrics that are a function of the components of two images: what PSNR, SSIM and MS-SSIM share.
+//! What PSNR, SSIM and MS-SSIM share: they are functions of the components of two images.
 use rayon::prelude::*;
 
 use super::super::Report;
@@ -8,22 +8,22 @@ use super::protocol::Protocol;
 use super::summarise;
 use crate::error::Result;
 
-/// A metric as a formula.
+/// The definition of such a metric.
 pub(super) struct Formula {
     /// The metric's name.
     pub name: &'static str,
-    /// The smallest side that can be measured.
+    /// The smallest side of an image that can be measured.
     pub min_side: fn(&Protocol) -> usize,
-    /// The value of the components of output and target.
+    /// Computes the value from the components of output and target.
     pub value: fn(&[Component], &[Component], &Protocol) -> f64,
     /// Whether equal images have an infinite value.
     pub unbounded: bool,
-    /// What a report states beyond the protocol.
+    /// Adds to a report what the metric states beyond the protocol.
     pub state: fn(Report, &Protocol) -> Report,
 }
 
 impl Formula {
-    /// Opens the metric with a named protocol, or with that of the options.
+    /// Opens the metric with the protocol of the options, or the one they name.
     pub fn open(&'static self, options: &MetricOptions) -> Result<Box<dyn Metric>> {
         let protocol = match &options.pairs {
             Some(protocol) => protocol.clone(),
@@ -35,7 +35,7 @@ impl Formula {
         Ok(Box::new(PairMetric { formula: self, protocol, finite: options.finite && self.unbounded }))
     }
 
-    /// The value of one pair; the reason if there is none.
+    /// The value of one pair, or the reason why there is none.
     pub fn of(&self, output: &Raster, target: &Raster, protocol: &Protocol) -> std::result::Result<f64, String> {
         if output.size() != target.size() {
             let (is, should) = (output.describe_size(), target.describe_size());
@@ -65,7 +65,7 @@ struct PairAccumulator<'a> {
 impl Metric for PairMetric {
     fn facts(&self) -> Vec<(String, String)> {
         let stated = (self.formula.state)(self.protocol.state(Report::default()), &self.protocol);
-        // The protocol's name is stated by whoever chose it.
+        // The caller that chose the protocol states its name.
         let mut facts: Vec<_> = stated.protocol.into_iter().filter(|(key, _)| key != "protocol").collect();
         if self.finite {
             facts.push(("equal images".into(), format!("count as {EQUAL_DB} dB")));

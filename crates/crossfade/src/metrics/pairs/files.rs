@@ -1,4 +1,4 @@
-//! Which file is the target of which output.
+//! Pairs output files with their target files.
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// The files of an output and of its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFiles {
-    /// The name that both have.
+    /// The name that both files have.
     pub name: String,
     /// The file of the output.
     pub output: PathBuf,
@@ -19,7 +19,7 @@ pub struct ImageFiles {
     pub target: PathBuf,
 }
 
-/// All pairs in the order of their names; the images are read when they are needed.
+/// All pairs, sorted by name; the images are read only when they are needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairedFiles {
     /// The pairs, at least one.
@@ -31,8 +31,8 @@ pub struct PairedFiles {
 }
 
 impl PairedFiles {
-    /// Pairs two files, or the files of two folders by their paths without ending. `suffix` is what the names of outputs
-    /// end in and those of targets do not.
+    /// Pairs two files, or the files of two folders by their relative paths without extension. `suffix` is what the
+    /// names of outputs end in and those of targets do not.
     pub fn open(outputs: &Path, targets: &Path, suffix: &str) -> Result<Self> {
         let pairs = match (outputs.is_dir(), targets.is_dir()) {
             (false, false) => {
@@ -50,7 +50,7 @@ impl PairedFiles {
 }
 
 impl ImageFiles {
-    /// Reads both; they must be of one size.
+    /// Reads both images, which must have the same size.
     pub fn load(&self) -> Result<Sample> {
         let (output, target) = (Raster::load(&self.output)?, Raster::load(&self.target)?);
         if output.size() != target.size() {
@@ -62,7 +62,7 @@ impl ImageFiles {
     }
 }
 
-/// Files by their path below `root` without ending and `suffix`.
+/// The image files below `root`, by their relative path without extension and `suffix`.
 fn list(root: &Path, suffix: &str) -> Result<BTreeMap<String, PathBuf>> {
     let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
     let mut pending = vec![PathBuf::new()];
@@ -94,27 +94,27 @@ fn list(root: &Path, suffix: &str) -> Result<BTreeMap<String, PathBuf>> {
     Ok(found)
 }
 
-/// Every output with its target; all that lack a partner are one error.
+/// Pairs every output with its target. All files without a partner are reported in one error.
 fn join(
     outputs: BTreeMap<String, PathBuf>,
     mut targets: BTreeMap<String, PathBuf>,
     outputs_root: &Path,
     targets_root: &Path,
 ) -> Result<Vec<ImageFiles>> {
-    let (mut pairs, mut alone) = (vec![], vec![]);
+    let (mut pairs, mut unpaired) = (vec![], vec![]);
     for (name, output) in outputs {
         match targets.remove(&name) {
             Some(target) => pairs.push(ImageFiles { name, output, target }),
-            None => alone.push(format!("{}: no target in {}", output.display(), targets_root.display())),
+            None => unpaired.push(format!("{}: no target in {}", output.display(), targets_root.display())),
         }
     }
-    let unmet = targets.values().map(|target| format!("{}: no output in {}", target.display(), outputs_root.display()));
-    alone.extend(unmet);
-    if alone.is_empty() {
+    let unused = targets.values().map(|target| format!("{}: no output in {}", target.display(), outputs_root.display()));
+    unpaired.extend(unused);
+    if unpaired.is_empty() {
         return Ok(pairs);
     }
-    let more = alone.len().saturating_sub(10);
-    alone.truncate(10);
+    let more = unpaired.len().saturating_sub(10);
+    unpaired.truncate(10);
     let more = if more > 0 { format!("\nand {more} more") } else { String::new() };
-    Err(Error::request(format!("files are paired by name, and some have no partner:\n{}{more}", alone.join("\n"))))
+    Err(Error::request(format!("files are paired by name, and some have no partner:\n{}{more}", unpaired.join("\n"))))
 }

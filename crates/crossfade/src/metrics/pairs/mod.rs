@@ -1,7 +1,7 @@
 //! Full-reference metrics of image pairs: PSNR, SSIM, MS-SSIM, LPIPS.
 //!
-//! Files are read when their turn comes, some at a time and in parallel; every value depends on its pair alone, and sums
-//! run in the order of the names, so results do not depend on the number of threads.
+//! Files are read in batches and in parallel. Every value depends on its pair alone, and sums run in the order of the
+//! names, so that results do not depend on the number of threads.
 mod components;
 mod files;
 pub(super) mod lpips;
@@ -20,17 +20,18 @@ pub use files::{ImageFiles, PairedFiles};
 pub use protocol::{Channel, Protocol};
 pub use ssim::Window;
 
-/// Pairs in memory at once.
+/// Number of pairs in memory at the same time.
 const BATCH: usize = 64;
 
-/// Is told how many pairs of how many are done.
+/// Called with the number of finished pairs and of all pairs.
 pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
 /// Measures pairs of files.
 pub fn evaluate(metric: &dyn Metric, pairs: &PairedFiles, progress: Progress) -> Result<Measurement> {
     let (mut accumulator, mut done) = (metric.accumulator(), 0);
     for batch in pairs.pairs.chunks(BATCH) {
-        // First all results of a batch, then the first error in it: the same one on any number of threads.
+        // All files of a batch are read before its first error is returned, so that the same one is reported with any
+        // number of threads.
         let samples: Vec<Result<Sample>> = batch.par_iter().map(ImageFiles::load).collect();
         accumulator.add(samples.into_iter().collect::<Result<_>>()?)?;
         done += batch.len();
@@ -41,7 +42,7 @@ pub fn evaluate(metric: &dyn Metric, pairs: &PairedFiles, progress: Progress) ->
     Ok(found)
 }
 
-/// Mean and spread of the values of pairs, added to a report that states the protocol.
+/// Adds mean and standard deviation of the pairs' values to a report that states the protocol.
 fn summarise(report: Report, images: Vec<(String, f64)>) -> Measurement {
     let metric = report.metric.clone();
     let n = images.len() as f64;

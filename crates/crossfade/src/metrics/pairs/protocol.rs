@@ -1,4 +1,5 @@
-//! Named ways to compare two images.
+//! Named protocols for comparing two images. Published values differ by decibels with these details, so a protocol
+//! fixes all of them.
 use super::ssim::Window;
 use crate::error::{Error, Result};
 use crate::metrics::Report;
@@ -8,7 +9,7 @@ use crate::metrics::Report;
 pub enum Channel {
     /// All channels as they are.
     Rgb,
-    /// The brightness of BT.601, from 16 to 235; grey images as they are.
+    /// The luma of BT.601, from 16 to 235; grey images as they are.
     Y,
 }
 
@@ -33,7 +34,7 @@ pub struct Protocol {
     pub crop: usize,
     /// Whether floats are rounded to 8 bits first.
     pub quantise: bool,
-    /// Whether the brightness is rounded to a whole number.
+    /// Whether the luma is rounded to an integer.
     pub round_luma: bool,
     /// The window of SSIM.
     pub window: Window,
@@ -58,13 +59,13 @@ impl Protocol {
                 Error::request(format!("protocol {name} leaves out a border: give --crop N, usually the scale factor"))
             })
         };
-        let brightness = |name, round_luma| -> Result<Self> {
+        let luma = |name, round_luma| -> Result<Self> {
             Ok(Self { name, channel: Channel::Y, crop: border()?, quantise: true, round_luma, ..adm.clone() })
         };
         match name {
             "adm" => Ok(adm.clone()),
-            "basicsr" => brightness("basicsr", false),
-            "sr-matlab" => brightness("sr-matlab", true),
+            "basicsr" => luma("basicsr", false),
+            "sr-matlab" => luma("sr-matlab", true),
             "skimage" => Ok(Self { name: "skimage", window: Window::Uniform, ..adm.clone() }),
             _ => {
                 let known = Self::NAMES.join(", ");
@@ -73,12 +74,12 @@ impl Protocol {
         }
     }
 
-    /// Whether the protocol of that name is one of super-resolution, which must be told how wide a border to leave out.
+    /// Whether the protocol of that name is for super-resolution and needs the width of the border to leave out.
     pub(super) fn leaves_out_border(name: &str) -> bool {
         matches!(name, "basicsr" | "sr-matlab")
     }
 
-    /// The report with these facts.
+    /// Adds the protocol to a report.
     pub(super) fn state(&self, report: Report) -> Report {
         let channel = match (self.channel, self.round_luma) {
             (Channel::Rgb, _) => "all of the picture's",
