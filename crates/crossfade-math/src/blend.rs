@@ -30,18 +30,19 @@ pub struct Estimate<F> {
     pub x0: F,
     /// phi, with its last part consistent with `x0` if the heads were blended.
     pub phi: Vec<F>,
-    /// eps.
+    /// The estimate of eps.
     pub eps: F,
     /// x_t − H_t(phi) − σ_t eps, the point at which a step starts. It equals `x0` except for the blend `reference`.
     pub anchor: F,
 }
 
 impl Blend {
-    /// w(t).
+    /// The weight w(t) of x̂_0^φ.
     fn weight(&self, t: f64) -> f64 {
         match self {
             Self::Phi => 1.0,
             Self::Eps => 0.0,
+            // What both heads together amount to (§10.3); `estimate` treats these two separately.
             Self::Heads | Self::Reference => t,
             Self::Average => 0.5,
             Self::Table(w) if w.is_empty() => 0.5,

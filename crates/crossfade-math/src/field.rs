@@ -92,6 +92,7 @@ impl Field for f64 {
         if *self == 0.0 { 1.0 } else { f64::sin(*self) / self }
     }
     fn exprel(&self) -> Self {
+        // `exp_m1` is accurate near 0, where eᶻ − 1 would cancel.
         if *self == 0.0 { 1.0 } else { self.exp_m1() / self }
     }
     fn clamp(&self, low: f64, high: f64) -> Self {

@@ -21,7 +21,7 @@ registry! {
         } = "reference",
         /// Uniform in σ^{1/ρ} from 1 to σ_min with t = σ², then 0: EDM's grid applied to attenuation.
         Power {
-            /// ρ.
+            /// The exponent ρ; 7 in EDM.
             #[serde(default = "power_rho")]
             rho: f64 = power_rho(),
             /// σ of the last evaluation.
@@ -30,7 +30,7 @@ registry! {
         } = "power",
         /// Uniform in κ^{1/ρ} with κ = σ/α, down to the process's smallest time, then 0: EDM's grid.
         Karras {
-            /// ρ.
+            /// The exponent ρ; 7 in EDM.
             #[serde(default = "power_rho")]
             rho: f64 = power_rho(),
         } = "karras",
@@ -66,7 +66,7 @@ fn power_sigma_min() -> f64 {
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Grid {
-    /// The family.
+    /// The family of the grid.
     #[serde(flatten)]
     pub kind: GridKind,
     /// The paper's final denoising step: one more evaluation at this time, splitting the last interval.
@@ -115,7 +115,10 @@ impl Grid {
         };
         if let Some(tick) = process.tick() {
             if self.final_t.is_some() {
-                return Err(format!("final_t is for processes with any time; {} knows whole steps only", process.name()));
+                return Err(format!(
+                    "final_t is for processes with any time; {} knows whole steps only",
+                    process.name()
+                ));
             }
             // Times are rounded to the steps of the chain. From the smallest up, a time whose step is taken moves to
             // the next free one, so that no step is evaluated twice.
@@ -137,6 +140,7 @@ impl Grid {
         if n == 0 {
             return Err("a grid needs at least one step".into());
         }
+        // With a single step the range has no end point; avoid dividing by zero.
         let last = (n.max(2) - 1) as f64;
         let at = |i: usize| i as f64 / n as f64;
         Ok(match &self.kind {
@@ -151,6 +155,7 @@ impl Grid {
                 (0..n).map(|i| (1.0 + i as f64 / last * (end - 1.0)).powf(2.0 * rho)).collect()
             }
             GridKind::Explicit { times } => {
+                // `finished` adds the 0 again, so that it may be given or not.
                 let start = if times.first() == Some(&1.0) { 0 } else { 1 };
                 std::iter::repeat_n(1.0, start).chain(times.iter().copied().filter(|&t| t != 0.0)).collect()
             }

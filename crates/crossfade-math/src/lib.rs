@@ -1,6 +1,6 @@
 //! The formulas of diffusion by analytical image attenuation, as in the paper, and nothing else.
 //!
-//! `x_t = x_0 + H_t(phi) + sigma_t eps`, with `H_t = ∫₀ᵗ h` and `x_0 + H_1 = 0`. This crate knows no tensors and no
+//! `x_t = x_0 + H_t(phi) + sigma_t eps`, with `H_t = ∫₀ᵗ h` and `x_0 + H_1 = 0`. The crate has no tensors and no
 //! files. Coefficients are `f64`, and the few formulas that act on images are written once over [`Field`], which
 //! `f64` implements for tests and the engine's tensors implement for training and sampling.
 //!

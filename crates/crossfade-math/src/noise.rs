@@ -14,7 +14,7 @@ registry! {
 }
 
 impl NoiseScale {
-    /// σ_t.
+    /// The standard deviation σ_t.
     pub fn sigma(self, t: f64) -> f64 {
         match self {
             Self::Sqrt => t.sqrt(),
@@ -22,7 +22,7 @@ impl NoiseScale {
         }
     }
 
-    /// σ_t².
+    /// The variance σ_t².
     pub fn variance(self, t: f64) -> f64 {
         match self {
             Self::Sqrt => t,

@@ -40,9 +40,9 @@ impl Default for Precond {
 /// c_skip and c_out of one output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scaling {
-    /// c_skip.
+    /// c_skip, the factor of x_t.
     pub skip: f64,
-    /// c_out.
+    /// c_out, the factor of the raw output F.
     pub out: f64,
 }
 
@@ -79,6 +79,7 @@ impl Precond {
             phi: vec![Scaling { skip: phi.0, out: phi.1 }; parts],
             eps: Scaling { skip: eps.0, out: eps.1 },
         };
+        // The older release and the conditional networks differ only in c_in.
         let older =
             |c_in: f64| all(c_in, t.ln(), (t - 1.0, t / (1.0 + t).sqrt()), (t.sqrt(), ((1.0 - t) / (1.0 + t)).sqrt()));
         match *self {

@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LrSchedule {
-    /// γ_0.
+    /// The learning rate γ_0 after the warm-up.
     pub base: f64,
-    /// γ_min.
+    /// The smallest learning rate γ_min.
     pub floor: f64,
     /// N, the number of training steps.
     pub steps: u64,
     /// Steps of linear warm-up; 0 for the paper's formula.
     pub warmup: u64,
-    /// p.
+    /// The exponent p of the decay.
     pub exponent: f64,
 }
 
@@ -62,7 +62,7 @@ impl Default for EmaSchedule {
 /// What happens to the EMA weights at a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EmaAction {
-    /// Nothing.
+    /// They do not change.
     Skip,
     /// They become a copy of the online weights.
     Copy,
@@ -81,6 +81,7 @@ impl EmaSchedule {
 
     /// What to do at EMA step `step`, counted from 0. The first averaging step still ends as a copy.
     pub fn action(&self, step: u64) -> EmaAction {
+        // 0 would divide by zero below; it is taken as 1.
         let every = self.update_every.max(1);
         if !step.is_multiple_of(every) {
             return EmaAction::Skip;

@@ -29,7 +29,9 @@ registry! {
 impl Weighting {
     /// (λ of the last part of phi, λ_ε) at t. `t_min` guards the reference's variants at t = 1, as it does there.
     pub fn lambda(self, process: &Adm, sigma_data: f64, t: f64, t_min: f64) -> (f64, f64) {
+        // var(x_t) for data of unit variance and constant attenuation.
         let D = (1.0 - t).powi(2) + process.noise.variance(t);
+        // t_min keeps the weight of eps finite at t = 1.
         let remaining = 1.0 - t + t_min;
         match self {
             Self::Adaptive => {

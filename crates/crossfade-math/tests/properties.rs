@@ -375,7 +375,10 @@ mod gaussian {
             }
         }
         let bad = Process::Ve(Ve { sigma_min: 3.0, sigma_max: -1.0 }).validate();
-        assert!(bad.len() == 2 && bad.iter().any(|p| p.key == "sigma_max" && p.message.starts_with("must be positive")), "{bad:?}");
+        assert!(
+            bad.len() == 2 && bad.iter().any(|p| p.key == "sigma_max" && p.message.starts_with("must be positive")),
+            "{bad:?}"
+        );
     }
 }
 

@@ -29,6 +29,7 @@ impl Calibration {
     /// Adds one sample at time t: the true x_0 and both estimates.
     pub fn add(&mut self, t: f64, x0: &[f64], a: &[f64], b: &[f64]) {
         let bins = self.sums.len();
+        // Equal width in √t, as `Blend::Table` reads the result.
         let bin = ((t.sqrt() * bins as f64) as usize).min(bins - 1);
         for ((x0, a), b) in x0.iter().zip(a).zip(b) {
             self.sums[bin].0 += (b - x0) * (b - a);

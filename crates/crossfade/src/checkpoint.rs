@@ -81,9 +81,11 @@ impl Opened {
             })
         };
         let text = |key: &str| entry(key, metadata.get(key).cloned());
+        // The version itself is not compared: the configuration is validated, and tensors are matched by name and
+        // shape.
         text(VERSION)?;
         let config = text(CONFIG)?;
-        let step = text(STEP)?.parse().map_err(|_| Error::file(path, "its step is no number"))?;
+        let step = text(STEP)?.parse().map_err(|_| Error::file(path, "its step is not a number"))?;
         let checksum = entry("crc32", file.checksum())?;
         Ok(Self { config, step, checksum, file })
     }
@@ -128,6 +130,7 @@ impl Checkpoint {
                 tensors.insert(plain.to_string(), file.read(&name)?);
             }
         }
+        // Latents are divided by the scale before decoding, so it must be a positive number.
         match file.read(SCALE_FACTOR)?.1.as_slice() {
             [scale] if *scale > 0.0 && scale.is_finite() => Ok(Some((config, tensors, f64::from(*scale)))),
             other => Err(Error::file(&self.path, format!("its scale_factor is {other:?}"))),
@@ -195,6 +198,7 @@ pub fn file_name(step: u64) -> String {
 pub fn list(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
+        // A run that was stopped before its first checkpoint has no such directory yet.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
         Err(e) => return Err(Error::io(dir)(e)),
     };
@@ -214,6 +218,7 @@ pub fn list(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
 /// Removes all but the newest `keep` checkpoints of `dir`.
 pub fn prune(dir: &Path, keep: usize) -> Result<()> {
     let found = list(dir)?;
+    // At least one checkpoint is kept, whatever `keep` is.
     for (_, path) in &found[..found.len().saturating_sub(keep.max(1))] {
         std::fs::remove_file(path).map_err(Error::io(path))?;
     }

@@ -63,6 +63,7 @@ impl Macs {
                 Resample::Up => 2 * side,
             };
             let (n, cin, cout) = (side * side, block.cin as u64, block.cout as u64);
+            // The two 3x3 convolutions of a residual block, at the resolution after resampling.
             self.convolution += 9 * (cin + cout) * cout * n;
             self.linear += embedding * 2 * cout;
             if cin != cout {

@@ -42,6 +42,7 @@ fn temporary_name(path: &Path) -> Result<PathBuf> {
 /// failure.
 fn write_synced(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> std::io::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    // Callers write small pieces, such as single rows of an image.
     let mut file = BufWriter::with_capacity(1 << 20, file);
     write(&mut file)?;
     file.into_inner()?.sync_all()
@@ -65,7 +66,7 @@ pub(crate) fn csv_field(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Reads a whole file of at most `limit` bytes.
+/// Reads a complete file of at most `limit` bytes.
 pub(crate) fn read_limited(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(Error::io(path))?;
     let length = file.metadata().map_err(Error::io(path))?.len();

@@ -5,10 +5,10 @@
 //! the scan of a PyTorch file before its tensors are read (`torchfile::scan`), and CIFAR-10's Python batches.
 use std::collections::HashMap;
 
-/// The result of an instruction; the message says what is wrong with the pickle.
+/// The result of an opcode; the message describes what is wrong with the pickle.
 pub(crate) type Step<T> = std::result::Result<T, String>;
 
-/// Most instructions in one pickle; a trainer's checkpoint has about 60 a tensor, a CIFAR-10 batch 50 000.
+/// Limit of the opcodes in one pickle; a trainer's checkpoint has about 60 per tensor, a CIFAR-10 batch 50 000.
 pub(crate) const MAX_OPCODES: usize = 2_000_000;
 
 /// A value that contains no other values.
@@ -31,7 +31,7 @@ pub(crate) enum Atom<'a> {
 pub(crate) enum Container {
     Tuple,
     List,
-    /// Keys and values in turn.
+    /// Keys and values, alternating.
     Dict,
     Set,
 }
@@ -210,6 +210,7 @@ impl<'a, R: Reader<'a>> Machine<'a, '_, R> {
                 let version = self.byte()?;
                 self.reader.protocol(version)
             }
+            // The length of a frame is only a hint for buffered reading.
             0x95 => self.take(8).map(drop),
             b'N' => self.push_atom(Atom::None),
             0x88 | 0x89 => self.push_atom(Atom::Bool(opcode == 0x88)),
@@ -223,6 +224,8 @@ impl<'a, R: Reader<'a>> Machine<'a, '_, R> {
             }
             b'V' => {
                 let line = self.line()?;
+                // Protocol 0 escapes all other characters. No name in a state dict needs that, so such strings stay
+                // opaque.
                 let plain = line.is_ascii() && !line.contains('\\');
                 self.push_atom(if plain { Atom::Text(line.as_bytes()) } else { Atom::Other })
             }
@@ -284,6 +287,7 @@ impl<'a, R: Reader<'a>> Machine<'a, '_, R> {
             b'p' => self.line_index().and_then(|index| self.put(index)),
             b'q' => self.index(1).and_then(|index| self.put(index)),
             b'r' => self.index(4).and_then(|index| self.put(index)),
+            // MEMOIZE has no index; Python uses the size of the memo.
             0x94 => self.put(self.memo.len() as u32),
             _ => self.step_object(opcode),
         }

@@ -85,6 +85,7 @@ pub fn board(panels: &[(String, Image)]) -> Result<Image> {
         })
         .collect();
     {
+        // The drawing area borrows `pixels` until the end of this block.
         let area = BitMapBackend::with_buffer(&mut pixels, (width as u32, height as u32)).into_drawing_area();
         for ((title, _), top) in panels.iter().zip(&tops) {
             let text = Text::new(title.as_str(), (MARGIN as i32, *top as i32 + 4), ("sans-serif", 18));
@@ -172,6 +173,7 @@ impl Chart {
         let mut builder = ChartBuilder::on(&plot);
         builder.caption(&self.title, ("sans-serif", 20)).margin(16);
         builder.x_label_area_size(48).y_label_area_size(72);
+        // Linear and logarithmic axes are different types, hence two calls of the generic function.
         if self.log {
             let axis = |low: f64, high: f64| (low..high).log_scale().with_key_points(ticks(low, high));
             let chart = builder.build_cartesian_2d(axis(x0, x1), axis(y0, y1));
@@ -246,8 +248,8 @@ impl Chart {
             (false, _) => (1.0, 10.0),
             (true, true) => (low / 1.3, high * 1.3),
             (true, false) => {
-                let air = 0.04 * (high - low).max(1e-3 * high.abs()).max(1e-9);
-                (low - air, high + air)
+                let padding = 0.04 * (high - low).max(1e-3 * high.abs()).max(1e-9);
+                (low - padding, high + padding)
             }
         }
     }

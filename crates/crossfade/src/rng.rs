@@ -69,6 +69,7 @@ impl Stream {
 
     /// Uniform in [0, 1), 53 bits.
     pub fn uniform(&mut self) -> f64 {
+        // The upper 53 bits are all that a double can hold, so the result is never rounded up to 1.
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
@@ -95,8 +96,8 @@ impl Stream {
     }
 
     /// One standard normal.
-    // The second normal of the pair is dropped, so that the number of bits consumed does not depend on earlier calls.
     pub fn normal(&mut self) -> f64 {
+        // The second normal of the pair is dropped, so that the bits consumed do not depend on earlier calls.
         self.normal_pair().0
     }
 

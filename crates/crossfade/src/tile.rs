@@ -1,28 +1,29 @@
-//! Large images in overlapping windows: where they lie, how their outputs are blended, and rows that leave as soon as they are
-//! done, so that memory is bounded by a row of windows.
+//! Tiling: processes large images in overlapping windows and blends the outputs. Rows are passed on as soon as they are
+//! finished, so that memory is bounded by one row of windows.
 use crate::error::Result;
 
-/// A window of the input.
+/// A window of the input image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Its first row.
+    /// The first row.
     pub y: usize,
-    /// Its first column.
+    /// The first column.
     pub x: usize,
-    /// Rows.
+    /// The number of rows.
     pub height: usize,
-    /// Columns.
+    /// The number of columns.
     pub width: usize,
 }
 
-/// The windows along one side.
+/// The windows along one axis of the image.
 #[derive(Clone, Debug)]
 struct Axis {
     starts: Vec<usize>,
     window: usize,
-    /// One weight for each output place of each window.
+    /// The blending weight of each output position of each window.
     weights: Vec<Vec<f32>>,
-    /// Their sum at each output place. Windows are a full grid and weights products, so the sum of all is a product too.
+    /// The sum of the weights at each output position. Windows form a full grid and the weight of a pixel is the
+    /// product of both axes' weights, so the sum over all windows is the product of both axes' sums.
     totals: Vec<f32>,
 }
 
@@ -37,7 +38,7 @@ impl Axis {
         Self { starts, window, weights, totals }
     }
 
-    /// Starts at multiples of `stride`, the last moved back to fit; all weights 1 (§7).
+    /// Windows start at multiples of `stride`; the last one is moved back to fit. All weights are 1 (§7).
     fn reference(size: usize, window: usize, stride: usize, scale: usize) -> Self {
         let window = window.min(size);
         let count = (size - window).div_ceil(stride) + 1;
@@ -45,31 +46,32 @@ impl Axis {
         Self::new(size, starts, window, scale, |_, _| 1.0)
     }
 
-    /// As few windows as give at least `overlap`, spread evenly. Weights are 0 within `halo` of an end inside the image and
-    /// rise as sin² over the rest of the overlap.
+    /// The smallest number of windows with at least `overlap`, spread evenly. Weights are 0 within `halo` of a window's
+    /// end inside the image and rise as sin² over the rest of the overlap; the weights of two neighbours add up to 1,
+    /// because sin² + cos² = 1.
     fn smooth(size: usize, window: usize, overlap: usize, halo: usize, scale: usize) -> Self {
         let window = window.min(size);
         let overlap = overlap.min(window - 1);
         let count = if size == window { 1 } else { (size - overlap).div_ceil(window - overlap) };
         let last = count.max(2) - 1;
         let starts: Vec<usize> = (0..count).map(|k| (k * (size - window) + last / 2) / last).collect();
-        let shared = |k: usize| (starts[k - 1] + window - starts[k]) * scale;
+        let overlap_before = |k: usize| (starts[k - 1] + window - starts[k]) * scale;
         let (halo, out) = (halo * scale, window * scale);
-        let rise = |i: usize, shared: usize| {
-            let ramp = shared.saturating_sub(2 * halo).max(1) as f64;
-            let share = ((i as f64 - halo as f64 + 0.5) / ramp).clamp(0.0, 1.0);
-            (share * std::f64::consts::FRAC_PI_2).sin().powi(2) as f32
+        let rise = |i: usize, overlap: usize| {
+            let ramp = overlap.saturating_sub(2 * halo).max(1) as f64;
+            let position = ((i as f64 - halo as f64 + 0.5) / ramp).clamp(0.0, 1.0);
+            (position * std::f64::consts::FRAC_PI_2).sin().powi(2) as f32
         };
         let weight = |k: usize, i: usize| {
-            let left = if k == 0 { 1.0 } else { rise(i, shared(k)) };
-            let right = if k + 1 == count { 1.0 } else { rise(out - 1 - i, shared(k + 1)) };
+            let left = if k == 0 { 1.0 } else { rise(i, overlap_before(k)) };
+            let right = if k + 1 == count { 1.0 } else { rise(out - 1 - i, overlap_before(k + 1)) };
             left * right
         };
         Self::new(size, starts.clone(), window, scale, weight)
     }
 }
 
-/// Windows over an image and the weights of their outputs.
+/// The windows of an image and the weights of their outputs.
 #[derive(Clone, Debug)]
 pub struct Plan {
     rows: Axis,
@@ -78,7 +80,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The reference's windows: uniform mean of all that cover a place.
+    /// The reference's windows; where several overlap, the result is their plain mean.
     ///
     /// # Shapes
     /// All pairs are (height, width) of the input; outputs are `scale` times as large.
@@ -87,9 +89,9 @@ impl Plan {
         Self { rows: axis(0), columns: axis(1), scale }
     }
 
-    /// Our windows: evenly spread and smoothly blended. A result within `halo` of a window's end inside the image is never
-    /// used, so an operator that looks no further than that gives what it gives on the whole image. `overlap` must be more
-    /// than twice `halo`.
+    /// Evenly spread and smoothly blended windows. Outputs within `halo` of a window's end inside the image are not
+    /// used. An operator whose receptive field reaches no further than `halo` thus gives the same result as on the
+    /// whole image. `overlap` must be more than twice `halo`.
     ///
     /// # Shapes
     /// As [`Plan::reference`].
@@ -115,19 +117,20 @@ pub struct Rows<'a> {
     pub y: usize,
     /// The number of rows.
     pub rows: usize,
-    /// Values a row.
+    /// Values per row.
     pub width: usize,
-    /// (channels, rows, width).
+    /// The values, `[channels, rows, width]`.
     pub values: &'a [f32],
 }
 
-/// Makes the outputs of some windows, each (channels, scale·height, scale·width).
+/// Computes the outputs of windows, each `[channels, scale·height, scale·width]`.
 pub type Evaluate<'a> = &'a mut dyn FnMut(&[Window]) -> Result<Vec<Vec<f32>>>;
 
-/// Evaluates every window, `batch` at a time and never across two rows of windows, and hands out the blended rows in order.
+/// Evaluates all windows, `batch` at a time and never from two rows of windows at once, and passes the blended rows to
+/// `sink` in order.
 ///
 /// # Shapes
-/// `evaluate` gives (`channels`, scale·height, scale·width) a window.
+/// `evaluate` returns `[channels, scale·height, scale·width]` for each window.
 pub fn run(
     plan: &Plan,
     channels: usize,
@@ -139,12 +142,14 @@ pub fn run(
     let (band, width) = (plan.rows.window * scale, columns.totals.len());
     let mut sums = vec![0.0f32; channels * band * width];
     for (row, &start) in plan.rows.starts.iter().enumerate() {
+        // Batches end with the row of windows, because its finished rows are passed on before the next row starts.
         for (group, windows) in plan.row(row).chunks(batch.max(1)).enumerate() {
             for (i, output) in evaluate(windows)?.iter().enumerate() {
                 let column = group * batch.max(1) + i;
                 add(&mut sums, width, output, plan, row, column);
             }
         }
+        // Rows above the next row of windows get no further contributions.
         let next = plan.rows.starts.get(row + 1);
         let done = next.map_or(band, |&next| (next - start) * scale);
         let y = start * scale;
@@ -156,6 +161,7 @@ pub fn run(
         }
         sink(Rows { y, rows: done, width, values: &values })?;
         for plane in sums.chunks_exact_mut(band * width) {
+            // The rows that the next windows overlap move to the top of the buffer.
             plane.copy_within(done * width.., 0);
             plane[(band - done) * width..].fill(0.0);
         }
@@ -163,7 +169,7 @@ pub fn run(
     Ok(())
 }
 
-/// Adds one window's weighted output to the band of its row.
+/// Adds the weighted output of one window to the sums of its row of windows.
 fn add(sums: &mut [f32], width: usize, output: &[f32], plan: &Plan, row: usize, column: usize) {
     let (down, across) = (&plan.rows.weights[row], &plan.columns.weights[column]);
     let x = plan.columns.starts[column] * plan.scale;
@@ -183,7 +189,7 @@ mod tests {
     use super::*;
     use crate::rng::{Purpose, Stream};
 
-    /// The 5x5 mean with zeros beyond the ends of what it is given.
+    /// The 5x5 mean with zero padding.
     fn blur(values: &[f32], height: usize, width: usize) -> Vec<f32> {
         let at = |y: i64, x: i64| {
             let inside = (0..height as i64).contains(&y) && (0..width as i64).contains(&x);
@@ -228,7 +234,7 @@ mod tests {
                 assert!(worst < 1e-5, "{height}x{width} in {window}: {worst}");
             }
         }
-        // Without a halo the ends of the windows show.
+        // Without a halo, the zero padding at the ends of the windows is visible.
         let image = vec![1.0; 40 * 40];
         let off = tiled(&Plan::smooth([40; 2], [16; 2], 6, 0, 1), &image, 40, 1);
         assert!(off[20 * 40..21 * 40].iter().any(|v| (v - 1.0).abs() > 0.01));

@@ -13,7 +13,7 @@ use crossfade::engine::{Device, Tensor, from_vec, to_host};
 use crossfade::metrics::pairs::{self, Channel, PairedFiles, Protocol, Window};
 use crossfade::metrics::statistics::{self, Summary, Welch, bootstrap, incomplete_beta, t_quantile};
 use crossfade::metrics::{Metric, MetricOptions, Raster, RegisteredMetric, Sample};
-use crossfade::nn::lpips::{Backbone, Lpips};
+use crossfade::nn::lpips::{FeatureNet, Lpips};
 use crossfade::nn::{Decoders, NetworkPorts, UNetConfig, preset};
 use crossfade::sample::Sampler;
 use crossfade::tensorfile::{HostTensor, save_tensors};
@@ -189,9 +189,9 @@ fn tensor(image: &Image, device: &Device) -> Tensor<4> {
 }
 
 /// The weights of VGG are large; their place may be named in CROSSFADE_LPIPS_VGG.
-fn weights(backbone: Backbone) -> Option<PathBuf> {
+fn weights(backbone: FeatureNet) -> Option<PathBuf> {
     match (backbone, std::env::var_os("CROSSFADE_LPIPS_VGG")) {
-        (Backbone::Vgg, Some(path)) => Some(path.into()),
+        (FeatureNet::Vgg, Some(path)) => Some(path.into()),
         _ => shared(&format!("data/weights/lpips_{}_fp32.safetensors", backbone.name())),
     }
 }
@@ -203,13 +203,13 @@ fn lpips_equals_the_package_on_real_images() {
     };
     let cifar = Cifar10::open(&cifar, Split::Test).unwrap();
     let (expected, device) = (reference(), Device::flex());
-    for backbone in Backbone::ALL {
+    for backbone in FeatureNet::ALL {
         let Some(weights) = weights(backbone) else { continue };
         let net = Lpips::load(&weights, backbone, &device).unwrap();
         for (name, want) in expected["lpips"][backbone.name()].as_object().unwrap() {
             let (a, b) = real_pair(name, &set5, &cifar);
             // The larger network needs half a minute for the largest image without full optimisation.
-            if backbone == Backbone::Vgg && a.width > 300 {
+            if backbone == FeatureNet::Vgg && a.width > 300 {
                 continue;
             }
             let got = to_host(net.forward(tensor(&a, &device), tensor(&b, &device)))[0];
@@ -220,12 +220,12 @@ fn lpips_equals_the_package_on_real_images() {
 
 #[test]
 fn lpips_has_the_packages_gradient() {
-    let (Some(weights), Some(cifar)) = (weights(Backbone::Alex), shared("data/cifar10/cifar-10-batches-bin")) else {
+    let (Some(weights), Some(cifar)) = (weights(FeatureNet::Alex), shared("data/cifar10/cifar-10-batches-bin")) else {
         return;
     };
     let cifar = Cifar10::open(&cifar, Split::Test).unwrap();
     let device = Device::flex().autodiff();
-    let net = Lpips::load(&weights, Backbone::Alex, &device).unwrap();
+    let net = Lpips::load(&weights, FeatureNet::Alex, &device).unwrap();
     let [a, b] = [0, 1].map(|i| tensor(&cifar.get(i).unwrap(), &device));
     // The plain target acts as a constant.
     for target in [b.clone(), b.inner()] {
@@ -249,11 +249,11 @@ fn foreign_and_damaged_lpips_weights_are_refused() {
     let path = dir.path().join("weights.safetensors");
     let load = |tensors: &[HostTensor]| {
         save_tensors(&path, tensors, &BTreeMap::new()).unwrap();
-        Lpips::load(&path, Backbone::Alex, &Device::flex()).unwrap_err().to_string()
+        Lpips::load(&path, FeatureNet::Alex, &Device::flex()).unwrap_err().to_string()
     };
     let error = load(&[("stranger".into(), vec![1], vec![0.0])]);
     assert!(error.contains("missing: conv0.weight") && error.contains("and 11 more"), "{error}");
-    let shapes = Backbone::Alex.parameter_shapes();
+    let shapes = FeatureNet::Alex.parameter_shapes();
     let mut tensors: Vec<HostTensor> =
         shapes.into_iter().map(|(name, shape)| (name, shape.clone(), vec![0.0; shape.iter().product()])).collect();
     tensors[3].2[5] = f32::NAN;
@@ -262,7 +262,7 @@ fn foreign_and_damaged_lpips_weights_are_refused() {
 }
 
 /// Weights from numbers alone, so that both networks are checked without their files.
-fn synthetic(backbone: Backbone, path: &Path) {
+fn synthetic(backbone: FeatureNet, path: &Path) {
     fn mix(mut x: u32) -> u32 {
         for (shift, factor) in [(16, 0x85eb_ca6b), (13, 0xc2b2_ae35)] {
             x ^= x >> shift;
@@ -293,7 +293,7 @@ fn lpips_equals_the_package_with_synthetic_weights() {
     let device = Device::flex();
     let target = picture("walk", 9, [48, 40, 3]);
     let (a, b) = (tensor(&distorted(&target, 9), &device), tensor(&target, &device));
-    for backbone in Backbone::ALL {
+    for backbone in FeatureNet::ALL {
         let path = dir.path().join("weights.safetensors");
         synthetic(backbone, &path);
         let net = Lpips::load(&path, backbone, &device).unwrap();
@@ -308,7 +308,7 @@ fn lpips_equals_the_package_with_synthetic_weights() {
             to_host(net.forward(grey.clone().repeat_dim(1, 3), grey.repeat_dim(1, 3).flip([0]))),
             "grey images count as RGB"
         );
-        let other = if backbone == Backbone::Alex { Backbone::Vgg } else { Backbone::Alex };
+        let other = if backbone == FeatureNet::Alex { FeatureNet::Vgg } else { FeatureNet::Alex };
         let error = Lpips::load(&path, other, &device).unwrap_err().to_string();
         let hint = format!("those of {}", backbone.name());
         assert!(error.contains("weights.safetensors") && error.contains(&hint), "{error}");
@@ -341,7 +341,7 @@ fn folders_are_measured_alike_on_any_number_of_threads() {
     let pairs = open(dir.path()).unwrap();
     let protocol = Protocol::named("adm", None).unwrap();
     let weights = dir.path().join("weights.safetensors");
-    synthetic(Backbone::Alex, &weights);
+    synthetic(FeatureNet::Alex, &weights);
     let net = lpips(&weights);
     let on = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();

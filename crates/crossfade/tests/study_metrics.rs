@@ -6,7 +6,7 @@ use crossfade::data::Image;
 use crossfade::engine::Device;
 use crossfade::generate::Shard;
 use crossfade::metrics::{Compared, METRIC_NAMES, RegisteredMetric};
-use crossfade::nn::lpips::Backbone;
+use crossfade::nn::lpips::FeatureNet;
 use crossfade::study::{Only, Options, Outcome, Plan, Results, run};
 use crossfade::tensorfile::{HostTensor, save_tensors};
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ fn means(results: &Results) -> Vec<f64> {
 
 /// LPIPS weights that are numbers and nothing more.
 fn lpips_weights(path: &Path) {
-    let shapes = Backbone::Alex.parameter_shapes().into_iter();
+    let shapes = FeatureNet::Alex.parameter_shapes().into_iter();
     let tensors: Vec<HostTensor> = shapes
         .map(|(name, shape)| {
             let count = shape.iter().product::<usize>();

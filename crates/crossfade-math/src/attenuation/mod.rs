@@ -70,7 +70,7 @@ fn drawn_nodes(drawn_parts: usize) -> usize {
 /// Second moments of the signal m_t = x_0 + H_t and of the parts of phi.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moments {
-    /// var(m_t).
+    /// The variance of m_t.
     pub signal: f64,
     /// Variance and covariance with m_t of each part of phi.
     pub phi: Vec<PartMoments>,
@@ -79,9 +79,9 @@ pub struct Moments {
 /// Moments of one part of phi.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PartMoments {
-    /// var(phi_i).
+    /// The variance of phi_i.
     pub var: f64,
-    /// cov(phi_i, m_t).
+    /// The covariance of phi_i and m_t.
     pub cov: f64,
 }
 

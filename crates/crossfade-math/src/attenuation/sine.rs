@@ -4,8 +4,8 @@ use crate::{Coef, Field};
 
 /// The sine attenuation; `a` is drawn and kept in [−1, 1].
 ///
-/// |H_1| is at most S(a) = sinc(a/2) ≥ 0.9589. Where |x_0| > S(a) the boundary condition x_0 + H_1 = 0 has no
-/// solution, and the mean at t = 1 is x_0 ∓ S(a) instead of 0.
+/// The integral is limited: |H_1| ≤ S(a) = sinc(a/2), which is at least 0.9589. Where |x_0| > S(a) the boundary
+/// condition x_0 + H_1 = 0 has no solution, and the mean at t = 1 is x_0 ∓ S(a) instead of 0.
 pub struct Sine;
 
 impl AttenuationFn for Sine {

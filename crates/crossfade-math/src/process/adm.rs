@@ -2,9 +2,7 @@
 //! function and noise scale.
 use super::{Extra, GaussianFn, Input, ProcessFn, Target};
 use crate::quadrature::{Node, clamped_normal_nodes, normal_nodes};
-use crate::{
-    Attenuation, AttenuationFn, Coef, Estimate, Field, NoiseScale, Precond, Problem, Scalings, registry,
-};
+use crate::{Attenuation, AttenuationFn, Coef, Estimate, Field, NoiseScale, Precond, Problem, Scalings, registry};
 use serde::{Deserialize, Serialize};
 
 registry! {
@@ -14,7 +12,7 @@ registry! {
         /// N(0, 1) clamped to [−1, 1]: the reference's choice, which keeps e^a small.
         #[default]
         Clamped = "clamped",
-        /// N(0, 1), as the paper says.
+        /// N(0, 1), as in the paper.
         Normal = "normal",
     }
 }

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cld {
-    /// 1/M.
+    /// The inverse mass 1/M.
     pub inverse_mass: f64,
-    /// β.
+    /// The speed β of the process.
     pub beta: f64,
-    /// γ.
+    /// The variance γ of v_0, in units of M.
     pub gamma: f64,
 }
 
@@ -33,7 +33,7 @@ pub type Mat2 = [[f64; 2]; 2];
 pub struct Cov2 {
     /// Variance of x.
     pub xx: f64,
-    /// Covariance.
+    /// Covariance of x and v.
     pub xv: f64,
     /// Variance of v.
     pub vv: f64,
@@ -71,12 +71,12 @@ impl Cov2 {
 }
 
 impl Cld {
-    /// M.
+    /// The mass M.
     pub fn mass(&self) -> f64 {
         1.0 / self.inverse_mass
     }
 
-    /// Γ = 2√M.
+    /// The critical damping Γ = 2√M: the fastest approach to equilibrium without oscillation.
     pub fn damping(&self) -> f64 {
         2.0 * self.mass().sqrt()
     }
@@ -111,7 +111,7 @@ impl Cld {
         }
     }
 
-    /// ∫_0^t β.
+    /// The integral of β from 0 to t.
     pub fn integral(&self, t: f64) -> f64 {
         self.beta * t
     }

@@ -66,6 +66,7 @@ impl GaussianFn for Edm {
         self.sigma_max * t
     }
     fn rates(&self, t: f64) -> (f64, f64) {
+        // σ_t² = σ_max² t², and α is constant.
         (0.0, 2.0 * self.sigma_max * self.sigma_max * t)
     }
     fn t_end(&self) -> f64 {

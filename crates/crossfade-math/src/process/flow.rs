@@ -35,6 +35,7 @@ impl GaussianFn for Flow {
         (-1.0 / (1.0 - t), 2.0 * t / (1.0 - t))
     }
     fn t_end(&self) -> f64 {
+        // The published sampler stops at 1e-3 too.
         1e-3
     }
     fn target(&self, _t: f64) -> Target {

@@ -39,16 +39,16 @@ pub struct Target {
 }
 
 impl Target {
-    /// F = eps.
+    /// The network predicts the noise: F = eps.
     pub const EPS: Self = Self { x0: 0.0, eps: 1.0 };
 }
 
 /// x̂_0 and eps_hat with x_t = α_t x̂_0 + σ_t eps_hat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction<F> {
-    /// x̂_0.
+    /// The estimate x̂_0.
     pub x0: F,
-    /// eps_hat.
+    /// The estimate eps_hat.
     pub eps: F,
 }
 

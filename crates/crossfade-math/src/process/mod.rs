@@ -24,7 +24,7 @@ pub use vp::Vp;
 
 use crate::{Blend, Coef, Field, GridKind, Problem, registry};
 
-/// What defines a process beside its forward marginal. Times run from 1 (noise) to 0 (data).
+/// What defines a process in addition to its forward marginal. Times run from 1 (noise) to 0 (data).
 pub trait ProcessFn {
     /// The scale of the network's input and the time as the network reads it.
     fn input(&self, t: f64) -> Input;
@@ -216,6 +216,7 @@ impl Process {
                 Forward { phi: vec![], state: vec![row(0), row(1)] }
             }
             (_, Some(gaussian), _) => Forward { phi: vec![], state: vec![gaussian.x_t(x0, eps, t)] },
+            // A bug of the caller: `extra` states how many normals are needed.
             _ => panic!("{} needs {:?} extra normals, got {}", self.name(), self.extra(), extra.len()),
         }
     }

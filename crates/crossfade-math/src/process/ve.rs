@@ -3,7 +3,7 @@ use super::{GaussianFn, Input, ProcessFn, Target, check_options};
 use crate::Problem;
 use serde::{Deserialize, Serialize};
 
-/// The variance-exploding equation.
+/// The variance-exploding SDE.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ve {
@@ -31,6 +31,7 @@ impl ProcessFn for Ve {
         1e-5 + (1.0 - 1e-5) * uniform
     }
     fn sampler(&self) -> &'static str {
+        // Without the published corrector steps, which would double the evaluations.
         "reverse-diffusion"
     }
     fn gaussian(&self) -> Option<&dyn GaussianFn> {

@@ -3,13 +3,13 @@ use super::{GaussianFn, Input, ProcessFn, Target, check_options};
 use crate::Problem;
 use serde::{Deserialize, Serialize};
 
-/// The variance-preserving equation.
+/// The variance-preserving SDE.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Vp {
-    /// β(0).
+    /// β at time 0.
     pub beta_min: f64,
-    /// β(1).
+    /// β at time 1.
     pub beta_max: f64,
 }
 
@@ -24,7 +24,7 @@ impl Vp {
         self.beta_min + (self.beta_max - self.beta_min) * t
     }
 
-    /// ∫_0^t β.
+    /// The integral of β from 0 to t.
     fn integral(&self, t: f64) -> f64 {
         self.beta_min * t + 0.5 * (self.beta_max - self.beta_min) * t * t
     }
@@ -62,6 +62,7 @@ impl GaussianFn for Vp {
         (-0.5 * self.beta(t), self.beta(t))
     }
     fn t_end(&self) -> f64 {
+        // The published sampler stops at 1e-3 too.
         1e-3
     }
     fn target(&self, _t: f64) -> Target {

@@ -13,7 +13,7 @@ pub(super) struct Finish<'a> {
     alpha: Option<Image>,
     threshold: Option<f64>,
     /// The depth that white stands for in a 16-bit depth map.
-        max_depth: Option<f64>,
+    max_depth: Option<f64>,
     /// Channels of the network's output.
     output_channels: usize,
     format: Format,
@@ -71,6 +71,7 @@ impl<'a> Finish<'a> {
         let channels = self.format.channels;
         if let Some(mask) = self.mask {
             for (x, pixel) in line.chunks_exact_mut(channels).enumerate() {
+                // Copied from the input, because a network changes known pixels slightly.
                 if mask.known[y * mask.width + x] {
                     pixel.iter_mut().enumerate().for_each(|(k, v)| *v = self.input.at(y, x, k));
                 }

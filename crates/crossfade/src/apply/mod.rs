@@ -30,7 +30,7 @@ pub struct Part {
     pub x: usize,
 }
 
-/// A network that makes outputs from conditions, such as [`crate::generate::TaskModel`].
+/// A network that makes outputs from conditions, such as `TaskModel` of `generate`.
 pub trait Model {
     /// Channels of an output, 1 or 3.
     fn channels(&self) -> usize;
@@ -161,6 +161,7 @@ impl Application<'_> {
         // In pixels of the input: outputs are `scale` times as large.
         let unit = self.model.unit().div_ceil(scale).max(1);
         let training_side = task.size().map_or(256, |size| size[0].min(size[1])) / scale;
+        // By default windows have the training size, which the network handles best.
         let window = self.options.window.unwrap_or(training_side).max(1).next_multiple_of(unit);
         let padded = |side: usize| if side < window { side.next_multiple_of(unit) } else { side };
         let size = [padded(input.height), padded(input.width)];
@@ -176,6 +177,7 @@ impl Application<'_> {
                     let problem = format!("windows of {window} pixels cannot share {overlap}; choose less overlap");
                     return Err(Error::request(problem));
                 }
+                // A quarter of the overlap is discarded at each end, where outputs lack context.
                 Plan::smooth(size, [window; 2], overlap, overlap / 4, scale)
             }
         })
@@ -202,6 +204,8 @@ impl Application<'_> {
         };
         let mut outputs = run_model(&parts)?;
         if self.options.flip_test {
+            // The noise is not mirrored, so that both outputs start from different noise and averaging reduces their
+            // variance.
             let flip = |part: Part| Part { condition: part.condition.flipped(true), ..part };
             let mirrored = run_model(&parts.into_iter().map(flip).collect::<Vec<_>>())?;
             for (output, back) in outputs.iter_mut().zip(mirrored) {

@@ -27,31 +27,31 @@ const TRANSLATE_STD: f64 = 0.125;
 pub struct Draws {
     /// Coin of the horizontal flip.
     pub xflip: bool,
-    /// Its gate, uniform in [0, 1) as all gates are.
+    /// Gate of the horizontal flip; like all gates it is uniform in [0, 1).
     pub xflip_gate: f64,
     /// Coin of the vertical flip.
     pub yflip: bool,
-    /// Its gate.
+    /// Gate of the vertical flip.
     pub yflip_gate: f64,
     /// Exponent of the isotropic scaling, standard normal.
     pub scale: f64,
-    /// Its gate.
+    /// Gate of the isotropic scaling.
     pub scale_gate: f64,
     /// Rotation angle, uniform in [0, 1) for −π to π.
     pub rotate: f64,
-    /// Its gate.
+    /// Gate of the rotation.
     pub rotate_gate: f64,
     /// Exponent of the anisotropic scaling, standard normal.
     pub aniso: f64,
-    /// Its direction, uniform in [0, 1) for −π to π.
+    /// Direction of the anisotropic scaling, uniform in [0, 1) for −π to π.
     pub aniso_angle: f64,
-    /// Gate of the exponent.
+    /// Gate of the anisotropic scaling.
     pub aniso_gate: f64,
     /// Gate of the direction, which does not depend on p.
     pub aniso_angle_gate: f64,
     /// Translation along x and y, standard normals.
     pub translate: [f64; 2],
-    /// Its gate, one for both axes.
+    /// Gate of the translation, one for both axes.
     pub translate_gate: f64,
 }
 
@@ -106,6 +106,7 @@ struct Applied {
 
 impl Applied {
     fn labels(&self) -> [f32; LABELS] {
+        // `libm` gives the same bits on every platform, unlike the functions of std.
         let (sin, cos) = libm::sincos(self.theta);
         let (sin_r, cos_r) = libm::sincos(self.r);
         let [tx, ty] = self.translate;

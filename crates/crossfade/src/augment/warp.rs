@@ -206,6 +206,7 @@ impl Grid<'_> {
     }
 
     fn bilinear(&self, x: f64, y: f64) -> f32 {
+        // The position is split in f64; only its fraction, which is below 1, is rounded to f32.
         let (x0, y0) = (x.floor(), y.floor());
         let (fx, fy) = ((x - x0) as f32, (y - y0) as f32);
         let (x0, y0) = (x0 as i64, y0 as i64);

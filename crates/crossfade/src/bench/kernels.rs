@@ -6,7 +6,7 @@ use crate::nn::UNetConfig;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What to measure.
+/// The options of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Networks whose kernels are measured, by name.
@@ -141,6 +141,7 @@ fn profile(rows: &[Row], options: &Options) -> Vec<Share> {
             let uses = row.uses.get(network).copied().unwrap_or(0) as f64;
             let (forward, train) = kinds.entry(row.kind).or_default();
             for pass in &row.passes {
+                // Dropout has a forward pass, but only in training.
                 let evaluated = pass.pass == "forward" && !row.name.starts_with("dropout");
                 *forward += if evaluated { uses * pass.median_ms } else { 0.0 };
                 *train += uses * pass.median_ms;

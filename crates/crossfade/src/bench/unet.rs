@@ -15,7 +15,7 @@ use crossfade_math::{Grid, GridKind};
 use serde::Serialize;
 use std::time::Instant;
 
-/// What is timed.
+/// The part of the work that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// One evaluation of the network.
@@ -64,6 +64,7 @@ pub fn unet(
         What::Train { .. } => training(&config, batch, device),
         What::Sample => sampling(&config, batch, device),
     };
+    // The first rounds allocate memory, fill the caches and, on GPUs, compile shaders.
     for _ in 0..2 {
         work()?;
     }

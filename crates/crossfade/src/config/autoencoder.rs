@@ -1,6 +1,6 @@
 //! The configuration for training an autoencoder: a file with an `[autoencoder]` section.
 use super::difference::must_equal;
-use super::read::Problem;
+use super::read::Finding;
 use super::validate::Checks;
 use super::{Checked, OptimConfig, TrainConfig, override_as, parse_as, read_text, unwritable};
 use crate::data::DataConfig;
@@ -88,12 +88,12 @@ impl AutoencoderRun {
     /// Checks that the values make sense, alone and together.
     pub fn validate(&self) -> Result<()> {
         let problems = self.problems(&[]);
-        if problems.is_empty() { Ok(()) } else { Err(Error::Config(problems.iter().map(Problem::to_string).collect())) }
+        if problems.is_empty() { Ok(()) } else { Err(Error::Config(problems.iter().map(Finding::to_string).collect())) }
     }
 }
 
 impl Checked for AutoencoderRun {
-    fn problems(&self, earlier: &[Problem]) -> Vec<Problem> {
+    fn problems(&self, earlier: &[Finding]) -> Vec<Finding> {
         let mut checks = Checks::after(earlier);
         checks.require(i64::try_from(self.seed).is_ok(), &["seed"], format!("must be at most {}", i64::MAX));
         checks.report("autoencoder", self.autoencoder.validate());
@@ -102,7 +102,11 @@ impl Checked for AutoencoderRun {
         checks.train(&self.train);
         let t = &self.train;
         checks.require(t.accumulate == 1, &["train.accumulate"], "must be 1: batch normalisation needs whole batches");
-        checks.require(t.augment == 0.0, &["train.augment"], "must be 0: an autoencoder must reproduce images as they are");
+        checks.require(
+            t.augment == 0.0,
+            &["train.augment"],
+            "must be 0: an autoencoder must reproduce images as they are",
+        );
         let l = &self.loss;
         checks.not_negative(l.kl_weight, "loss.kl_weight");
         checks.not_negative(l.perceptual, "loss.perceptual");
@@ -113,6 +117,7 @@ impl Checked for AutoencoderRun {
         checks.require(fits, &keys, format!("its network needs images of {least} pixels or more, not {side}"));
         checks.require((1..=1024).contains(&l.disc_width), &["loss.disc_width"], "must be from 1 to 1024");
         checks.require((1..=6).contains(&l.disc_depth), &["loss.disc_depth"], "must be from 1 to 6");
+        // A discriminator that never starts may be of any depth.
         let least = PatchGan::least_side(l.disc_depth.min(6));
         checks.require(
             side >= least || l.disc_start >= t.steps,

@@ -41,6 +41,7 @@ pub(super) fn must_equal<T: Serialize>(run: &T, wanted: &T) -> Result<()> {
 /// Every option by its full name `section.key`.
 fn flat<T: Serialize>(config: &T) -> Result<BTreeMap<String, String>> {
     let mut options = BTreeMap::new();
+    // Through TOML, so that new options are compared without a change here.
     flatten(&toml::Value::try_from(config).map_err(unwritable)?, "", &mut options);
     Ok(options)
 }

@@ -1,5 +1,5 @@
 //! A TOML file with the line numbers of its keys, read as far as its syntax allows.
-use super::read::{MAX_PROBLEMS, Problem, join};
+use super::read::{Finding, MAX_PROBLEMS, join};
 use std::collections::HashMap;
 use toml::Table;
 use toml::de::{DeTable, DeValue};
@@ -49,7 +49,7 @@ impl Document {
 
     /// The problem as `origin:LINE: key: message`, and its line for sorting. If the key is not in the file, the line is
     /// that of its section.
-    pub fn locate(&self, problem: &Problem) -> (usize, String) {
+    pub fn locate(&self, problem: &Finding) -> (usize, String) {
         let mut path = problem.path.as_str();
         loop {
             if let Some(&line) = self.lines.get(path) {

@@ -28,7 +28,7 @@ use crate::nn::{Denoiser, Network, NetworkConfig, NetworkPorts};
 use crate::task::TaskConfig;
 use crossfade_math::process::Outputs;
 use crossfade_math::{EmaSchedule, LrSchedule, Process};
-use read::Problem;
+use read::Finding;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -149,11 +149,11 @@ impl RunConfig {
 /// A configuration that can be validated.
 trait Checked: Serialize + DeserializeOwned + Default {
     /// All problems, except those that are consequences of `earlier` ones.
-    fn problems(&self, earlier: &[Problem]) -> Vec<Problem>;
+    fn problems(&self, earlier: &[Finding]) -> Vec<Finding>;
 }
 
 impl Checked for RunConfig {
-    fn problems(&self, earlier: &[Problem]) -> Vec<Problem> {
+    fn problems(&self, earlier: &[Finding]) -> Vec<Finding> {
         self.semantic_problems(earlier)
     }
 }
@@ -187,6 +187,7 @@ fn override_as<T: Checked, S: AsRef<str>>(config: T, sets: &[S]) -> Result<T> {
     if sets.is_empty() {
         return Ok(config);
     }
+    // Through TOML, so that assignments are read and checked exactly like lines of a file.
     let mut table = toml::Table::try_from(&config).map_err(unwritable)?;
     let (applied, mut lines) = overrides::apply(&mut table, sets);
     let (config, mut problems) = read::read::<T>(&table);

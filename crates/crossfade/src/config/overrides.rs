@@ -1,5 +1,5 @@
 //! Assignments from the command line: `--set section.key=value`.
-use super::read::Problem;
+use super::read::Finding;
 use toml::{Table, Value};
 
 /// An assignment that was applied: its full key, and its text as the user wrote it.
@@ -30,9 +30,10 @@ pub(super) fn apply<S: AsRef<str>>(table: &mut Table, sets: &[S]) -> (Vec<Assign
 }
 
 /// The message of a problem, with the assignment that caused it if there is one.
-pub(super) fn locate(applied: &[Assignment], problem: &Problem) -> String {
+pub(super) fn locate(applied: &[Assignment], problem: &Finding) -> String {
     let within =
         |inner: &str, outer: &str| inner == outer || inner.strip_prefix(outer).is_some_and(|r| r.starts_with('.'));
+    // From the last to the first, because a later assignment replaces an earlier one.
     let cause = applied.iter().rev().find(|a| within(&problem.path, &a.path) || within(&a.path, &problem.path));
     match cause {
         Some(cause) => format!("--set {}: {}", cause.text, problem.message),

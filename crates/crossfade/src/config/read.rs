@@ -14,7 +14,7 @@ pub(super) const MAX_PROBLEMS: usize = 50;
 
 /// A problem with the value of a key.
 #[derive(Clone, Debug)]
-pub(super) struct Problem {
+pub(super) struct Finding {
     /// The full key, `section.key`.
     pub path: String,
     /// The message: what is wrong and how to correct it.
@@ -25,7 +25,7 @@ pub(super) struct Problem {
     pub doubtful: Vec<String>,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         if self.path.is_empty() { f.write_str(&self.message) } else { write!(f, "{}: {}", self.path, self.message) }
     }
@@ -37,9 +37,9 @@ pub(super) fn join(section: &str, key: &str) -> String {
 }
 
 /// The configuration in `table`, with defaults for values that cannot be used, and all problems.
-pub(super) fn read<T: DeserializeOwned + Serialize + Default>(table: &Table) -> (T, Vec<Problem>) {
+pub(super) fn read<T: DeserializeOwned + Serialize + Default>(table: &Table) -> (T, Vec<Finding>) {
     let mut table = table.clone();
-    let mut problems: Vec<Problem> = Vec::new();
+    let mut problems: Vec<Finding> = Vec::new();
     let mut rounds = 0;
     let value = loop {
         let error = match attempt::<T>(&table) {
@@ -48,8 +48,12 @@ pub(super) fn read<T: DeserializeOwned + Serialize + Default>(table: &Table) -> 
         };
         let mut path = blame::<T>(&table, &error);
         let mut problem = explain::<T>(&table, &error, &path);
-        // The options of a section whose kind is unknown cannot be judged: those of the default kind are not meant.
-        if path.len() > 1 && path.last().is_some_and(|key| key == "kind") && error.message().starts_with("unknown variant") {
+        // Without a valid kind, the other options of the section cannot be checked: they belong to another kind than
+        // the default.
+        if path.len() > 1
+            && path.last().is_some_and(|key| key == "kind")
+            && error.message().starts_with("unknown variant")
+        {
             path.pop();
             problem.doubtful = vec![path.join(".")];
         }
@@ -67,7 +71,7 @@ pub(super) fn read<T: DeserializeOwned + Serialize + Default>(table: &Table) -> 
     // Serde ignores unknown options of enum variants without fields. Keys that are not in the serialised result had no
     // effect.
     let resolved = Table::try_from(&value).unwrap_or_default();
-        report_ignored(&table, &resolved, "", &mut problems);
+    report_ignored(&table, &resolved, "", &mut problems);
     (value, problems)
 }
 
@@ -169,11 +173,11 @@ fn explain<T: DeserializeOwned + Serialize + Default>(
     table: &Table,
     error: &toml::de::Error,
     path: &[String],
-) -> Problem {
+) -> Finding {
     let message = error.message();
     let names: Vec<&str> = quoted(message).collect();
     let full = path.join(".");
-    let plain = |message: String| Problem { path: full.clone(), message, missing: false, doubtful: vec![full.clone()] };
+    let plain = |message: String| Finding { path: full.clone(), message, missing: false, doubtful: vec![full.clone()] };
     match names.split_first() {
         Some((name, known)) if message.starts_with("unknown field") => unknown_key::<T>(table, path, name, known),
         Some((name, known)) if message.starts_with("unknown variant") => {
@@ -183,13 +187,13 @@ fn explain<T: DeserializeOwned + Serialize + Default>(
         Some((name, _)) if message.starts_with("missing field") => {
             let kinds = Some(kinds::<T>(table, path)).filter(|kinds| *name == "kind" && !kinds.is_empty());
             let kinds = kinds.map_or(String::new(), |kinds| format!(", one of: {kinds}"));
-            Problem { missing: true, ..plain(format!("`{name}` is missing{kinds}")) }
+            Finding { missing: true, ..plain(format!("`{name}` is missing{kinds}")) }
         }
         _ => plain(in_plain_words(message)),
     }
 }
 
-fn unknown_key<T: Serialize + Default>(table: &Table, path: &[String], name: &str, known: &[&str]) -> Problem {
+fn unknown_key<T: Serialize + Default>(table: &Table, path: &[String], name: &str, known: &[&str]) -> Finding {
     let section = path[..path.len().saturating_sub(1)].join(".");
     let defaults = Table::try_from(T::default()).unwrap_or_default();
     let elsewhere = |key: &&String| **key != section && defaults[*key].as_table().is_some_and(|t| t.contains_key(name));
@@ -206,7 +210,7 @@ fn unknown_key<T: Serialize + Default>(table: &Table, path: &[String], name: &st
         let found = keys.split_last().and_then(|(last, sections)| at(table, sections)?.get(last));
         found.is_none()
     });
-    Problem { path: path.join("."), message: format!("unknown key{hint}"), missing: false, doubtful }
+    Finding { path: path.join("."), message: format!("unknown key{hint}"), missing: false, doubtful }
 }
 
 /// The possible values of `kind` in the table at `path`, taken from serde's message for an invalid one.
@@ -243,7 +247,7 @@ fn in_plain_words(message: &str) -> String {
 }
 
 /// Reports keys that were accepted but are not in the serialised result.
-fn report_ignored(given: &Table, resolved: &Table, section: &str, problems: &mut Vec<Problem>) {
+fn report_ignored(given: &Table, resolved: &Table, section: &str, problems: &mut Vec<Finding>) {
     for (key, value) in given {
         let path = join(section, key);
         match (value, resolved.get(key)) {
@@ -253,7 +257,7 @@ fn report_ignored(given: &Table, resolved: &Table, section: &str, problems: &mut
                 let kind = resolved.get("kind").and_then(Value::as_str);
                 let kind = kind.map_or(String::new(), |kind| format!("; kind `{kind}` has no such option"));
                 let message = format!("unknown key{kind}");
-                problems.push(Problem { path, message, missing: false, doubtful: Vec::new() });
+                problems.push(Finding { path, message, missing: false, doubtful: Vec::new() });
             }
         }
     }

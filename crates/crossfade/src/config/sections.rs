@@ -1,8 +1,8 @@
 //! The sections whose types belong to no other module.
 use crate::error::Result;
 use crate::loader::LoaderConfig;
-use crate::sample::gaussian::Churn;
 use crate::sample::Sampler;
+use crate::sample::gaussian::Churn;
 use crossfade_math::{Blend, EmaSchedule, Grid, LrSchedule, Process};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

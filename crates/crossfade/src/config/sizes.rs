@@ -67,7 +67,8 @@ impl RunConfig {
         let pixels = (height / factor * (width / factor)) as u64;
         // The encoder and each decoder are about equally large.
         let halves = if network.decoders == Decoders::Two { 3 } else { 2 };
-        let level = |(i, m): (usize, &usize)| LEVEL_FEATURE_MAPS * (m * network.width) as u64 * (pixels >> (2 * i.min(31)));
+        let level =
+            |(i, m): (usize, &usize)| LEVEL_FEATURE_MAPS * (m * network.width) as u64 * (pixels >> (2 * i.min(31)));
         let kept = halves * network.mult.iter().enumerate().map(level).sum::<u64>();
         [kept, network.mult.iter().enumerate().map(level).max().unwrap_or(0)]
     }

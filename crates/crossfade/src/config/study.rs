@@ -1,10 +1,10 @@
 //! The configuration of a study: models, samplers, seeds and a metric in one file.
-use super::read::Problem;
-use crossfade_math::nearest;
+use super::read::Finding;
 use super::validate::Checks;
 use super::{Checked, finish, override_as, parse_as, read_text};
 use crate::error::Result;
 use crate::metrics::{Compared, RegisteredMetric, Value};
+use crossfade_math::nearest;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -180,12 +180,12 @@ impl Study {
 
     /// Checks that the values are valid, alone and together; all problems are reported at once.
     pub fn validate(&self) -> Result<()> {
-        finish((), self.problems(&[]).iter().map(Problem::to_string).collect())
+        finish((), self.problems(&[]).iter().map(Finding::to_string).collect())
     }
 }
 
 impl Checked for Study {
-    fn problems(&self, earlier: &[Problem]) -> Vec<Problem> {
+    fn problems(&self, earlier: &[Finding]) -> Vec<Finding> {
         let mut checks = Checks::after(earlier);
         checks.require(!self.title.is_empty(), &["title"], "is missing: what is the report to be called?");
         checks.require(!self.title.contains(char::is_control), &["title"], "must be one line of plain text");
@@ -213,8 +213,13 @@ impl Study {
             let slug = slug(&model.name);
             checks.require(!slug.is_empty(), &[&key("name")], "a name with letters or digits is needed");
             checks.require(!model.name.contains(char::is_control), &[&key("name")], "must be one line of plain text");
+            // Names become directories, so they must differ after the conversion too.
             let fresh = slug.is_empty() || names.insert(slug);
-            checks.require(fresh, &[&key("name")], format!("another model has the name `{}`, or one with the same letters and digits", model.name));
+            checks.require(
+                fresh,
+                &[&key("name")],
+                format!("another model has the name `{}`, or one with the same letters and digits", model.name),
+            );
             for (list, name) in [(&model.samplers, "samplers"), (&model.grids, "grids"), (&model.blends, "blends")] {
                 checks.require(distinct(list), &[&key(name)], "must be distinct");
             }

@@ -11,10 +11,8 @@ impl RunConfig {
             let fits = matches!(network.channels(), 1 | 3) || self.latent.is_some();
             let message = format!("images have 1 or 3 channels, not {}", network.channels());
             checks.require(fits, &["network.channels"], message);
-            let message = format!(
-                "the task {} needs a network with a condition: network.kind = \"cond-unet\"",
-                self.task.name()
-            );
+            let message =
+                format!("the task {} needs a network with a condition: network.kind = \"cond-unet\"", self.task.name());
             return checks.require(self.task.is_unconditional(), &["task.kind", "network.kind"], message);
         };
         if self.task.is_unconditional() {
@@ -28,13 +26,18 @@ impl RunConfig {
             let have = network.channels();
             let message = format!("must be {want} for the task {} on pixels, not {have}", self.task.name());
             checks.require(have == want, &["network.channels", "task"], message);
+            // On latents the unit also depends on the autoencoder, which is not opened here; `train::images` checks it.
             let (unit, sides) = (network.unit().max(1), task.size().unwrap_or_default());
             let fits = sides.iter().all(|side| side.is_multiple_of(unit));
             let message = format!("must be a multiple of {unit}, not {sides:?}");
             checks.require(fits, &["task.size", "network.mult"], message);
         }
         let encodable = task.makes_images() || self.latent.is_none();
-        checks.require(encodable, &["task.residual", "latent"], "must be 0 on latents: the autoencoder encodes images, not residuals");
+        checks.require(
+            encodable,
+            &["task.residual", "latent"],
+            "must be 0 on latents: the autoencoder encodes images, not residuals",
+        );
         let augment = self.train.augment == 0.0;
         let message = "must be 0: the augmentation does not transform the condition";
         checks.require(augment, &["train.augment", "network.kind"], message);

@@ -1,5 +1,5 @@
 //! Checks that the values of a configuration are valid, alone and together.
-use super::read::Problem;
+use super::read::Finding;
 use super::{OptimConfig, RunConfig, TrainConfig};
 use crate::augment::LABELS;
 use crate::data::DataConfig;
@@ -13,12 +13,12 @@ use crossfade_math::{Blend, Precond, ProcessFn, Weighting};
 /// Collects problems. A check that depends on a key with an earlier problem is skipped, because its message would mislead.
 pub(super) struct Checks {
     doubtful: Vec<String>,
-    pub problems: Vec<Problem>,
+    pub problems: Vec<Finding>,
 }
 
 impl Checks {
     /// No problems yet; consequences of `earlier` problems will not be reported again.
-    pub fn after(earlier: &[Problem]) -> Self {
+    pub fn after(earlier: &[Finding]) -> Self {
         let doubtful = earlier.iter().flat_map(|p| p.doubtful.clone()).collect();
         Self { doubtful, problems: Vec::new() }
     }
@@ -33,7 +33,7 @@ impl Checks {
         };
         if !ok && !keys.iter().any(|key| self.doubtful.iter().any(|d| related(key, d))) {
             let path = keys[0].to_string();
-            self.problems.push(Problem { path, message: message.into(), missing: false, doubtful: Vec::new() });
+            self.problems.push(Finding { path, message: message.into(), missing: false, doubtful: Vec::new() });
         }
     }
 
@@ -127,7 +127,7 @@ impl RunConfig {
     }
 
     /// All problems, except those that are consequences of `earlier` ones.
-    pub(super) fn semantic_problems(&self, earlier: &[Problem]) -> Vec<Problem> {
+    pub(super) fn semantic_problems(&self, earlier: &[Finding]) -> Vec<Finding> {
         let mut checks = Checks::after(earlier);
         self.check_process(&mut checks);
         self.check_network(&mut checks);
@@ -142,6 +142,7 @@ impl RunConfig {
     }
 
     fn check_process(&self, checks: &mut Checks) {
+        // Integers of TOML are signed, and checkpoints store the configuration as TOML.
         let fits_toml = i64::try_from(self.seed).is_ok();
         checks.require(fits_toml, &["seed"], format!("must be at most {}", i64::MAX));
         checks.report("process", self.process.validate());
@@ -207,7 +208,11 @@ impl RunConfig {
 
     fn check_loss(&self, checks: &mut Checks) {
         let measured = self.loss.auxiliary.is_none_or(|aux| aux.l1.is_some());
-        checks.require(measured, &["loss.auxiliary.l1"], "must be \"mean\" or \"sum\": without it the auxiliary term is empty");
+        checks.require(
+            measured,
+            &["loss.auxiliary.l1"],
+            "must be \"mean\" or \"sum\": without it the auxiliary term is empty",
+        );
         if self.process.adm().is_none() {
             let plain = self.loss.auxiliary.is_none() && self.loss.supervise == Supervise::Both;
             let message = "auxiliary terms and `supervise` are for the process adm; others have their own loss";

@@ -21,7 +21,8 @@ pub struct InferredUnet {
 /// Infers the options of the unconditional U-Net in `source` from its names and shapes.
 pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
     let first_layer = "map_layer0.weight";
-    let prefix = source.tensors.keys().find_map(|n| n.strip_suffix(first_layer).filter(|p| p.is_empty() || p.ends_with('.')));
+    let prefix =
+        source.tensors.keys().find_map(|n| n.strip_suffix(first_layer).filter(|p| p.is_empty() || p.ends_with('.')));
     let Some(prefix) = prefix else {
         return Err(Error::request(
             "these are not the weights of an unconditional U-Net: there is no map_layer0.weight",
@@ -37,6 +38,7 @@ pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
     let [_, channels, _, _] = net.shape(&format!("enc.{resolution}x{resolution}_conv.weight"))?;
 
     let (mut mult, mut attention, mut blocks) = (Vec::new(), Vec::new(), None);
+    // Every level halves the resolution; the encoder ends at the first one without blocks.
     for r in (0..).map_while(|level| Some(resolution >> level).filter(|&r| r > 0)) {
         let level = format!("enc.{r}x{r}_block");
         let count = (0..).take_while(|i| net.has(&format!("{level}{i}.conv0.weight"))).count();
@@ -56,6 +58,7 @@ pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
 
     let [out_channels, _, _, _] = net.shape("out_conv.weight")?;
     let augment_dim = if net.has("map_augment.weight") { net.shape::<2>("map_augment.weight")?[1] } else { 0 };
+    // Each architecture has a layer that the others lack (§4.2, §4.4, §4.5).
     let decoders = match (net.has("out_conv2.weight"), net.has("branch.conv1.weight")) {
         (true, _) => Decoders::Two,
         (false, true) => Decoders::Conv,

@@ -72,6 +72,7 @@ pub fn convert(
     expected: &[(String, Vec<usize>)],
     metadata: &[(String, String)],
 ) -> Result<Report> {
+    // The input may be the only copy of the weights, so it is never overwritten.
     if let (Ok(from), Ok(to)) = (input.canonicalize(), output.canonicalize())
         && from == to
     {

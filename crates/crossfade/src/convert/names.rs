@@ -89,6 +89,7 @@ pub fn map_names(source: &Source, expected: &[(String, Vec<usize>)]) -> Mapping 
     for (from, tensor) in &source.tensors {
         let inner = from.strip_prefix(prefix);
         match inner.and_then(|to| wanted.get_key_value(to)) {
+            // A counter with the name of a parameter must not become a weight.
             Some((&to, &shape)) if tensor.is_float() => {
                 missing.remove(to);
                 if shape == tensor.shape {
@@ -108,6 +109,7 @@ pub fn map_names(source: &Source, expected: &[(String, Vec<usize>)]) -> Mapping 
 
 /// Why the tensor `from` (`inner` without the prefix) is not needed.
 fn reason(from: &str, inner: &str, dtype: &str) -> String {
+    // Buffers and counters are recognised by the last part of their name, at any depth.
     let last = inner.rsplit('.').next().unwrap_or(inner);
     let why = match last {
         _ if from.starts_with("first_stage_model.") => "autoencoder, not part of this network",

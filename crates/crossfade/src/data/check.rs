@@ -60,6 +60,7 @@ pub fn check(config: &DataConfig, progress: &mut dyn FnMut(usize, usize)) -> Res
         channels: BTreeMap::new(),
         unreadable: Vec::new(),
     };
+    // A chunk is read in parallel; its results are collected in order, so that reports do not depend on threads.
     for start in (0..images).step_by(CHUNK) {
         let end = images.min(start + CHUNK);
         let found: Vec<_> = (start..end)

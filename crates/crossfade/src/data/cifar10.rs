@@ -65,6 +65,7 @@ fn batch_names(directory: &Path, split: Split) -> Result<Vec<String>> {
         names.push(entry.map_err(Error::io(directory))?.file_name().to_string_lossy().into_owned());
     }
     names.sort();
+    // Other files of the archive, such as `batches.meta`, are not batches.
     let wanted = |name: &str, ending: &str| match (split, name.strip_suffix(ending)) {
         (Split::Train, Some(stem)) => stem.strip_prefix("data_batch_").is_some_and(|n| n.parse::<u32>().is_ok()),
         (Split::Test, Some(stem)) => stem == "test_batch",

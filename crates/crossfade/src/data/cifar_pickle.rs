@@ -69,6 +69,7 @@ impl<'a> Reader<'a> for BatchReader<'a> {
     }
 
     fn protocol(&self, version: u8) -> Step<()> {
+        // The original files have protocol 2; protocol 3 only adds bytes objects, which saved copies may have.
         if version > 3 { Err(format!("pickle protocol {version}, expected 2")) } else { Ok(()) }
     }
 
@@ -101,6 +102,7 @@ impl<'a> Reader<'a> for BatchReader<'a> {
             Container::Dict => Ok(Value::Dict),
             Container::Set => Err("a set".into()),
             Container::Tuple => {
+                // Dropping a deeply nested value is recursive, so the depth is limited.
                 let inner = items.iter().map(|v| if let Value::Tuple(_, depth) = v { *depth } else { 0 }).max();
                 let depth = 1 + inner.unwrap_or(0);
                 if depth > MAX_DEPTH {

@@ -27,6 +27,7 @@ impl Idx {
         let path = if path.is_dir() { train_images(path)? } else { path.to_path_buf() };
         let file = File::open(&path).map_err(Error::io(&path))?;
         let mut plain = BufReader::new(file);
+        // Recognised by the content: some programs unpack downloads but keep the name.
         let gzipped = std::io::BufRead::fill_buf(&mut plain).map_err(Error::io(&path))?.starts_with(&[0x1f, 0x8b]);
         if gzipped { Self::read(path, GzDecoder::new(plain)) } else { Self::read(path, plain) }
     }

@@ -28,7 +28,7 @@ pub struct Rect {
     pub top: usize,
     /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
 }
 
@@ -37,7 +37,7 @@ pub struct Rect {
 pub struct Image {
     /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
     /// 1 (grey) or 3 (RGB).
     pub channels: usize,
@@ -122,6 +122,7 @@ impl Image {
         let mut pixels = Vec::with_capacity(width * height * channels);
         for y in top..top + height {
             let row = &self.pixels[mirrored(y, self.height) * self.width * channels..][..self.width * channels];
+            // Without reflection, which is the common case, a row is one copy.
             if left + width <= self.width {
                 pixels.extend_from_slice(&row[left * channels..(left + width) * channels]);
             } else {
@@ -188,6 +189,7 @@ pub(super) fn decode_upright(bytes: &[u8], name: &Path) -> Result<DynamicImage> 
         return Err(bad("the JPEG is truncated".into()));
     }
     let mut limits = Limits::no_limits();
+    // This only bounds the memory; the number of pixels is checked below, with a better message.
     limits.max_alloc = Some(MAX_DECODER_BYTES);
     reader.limits(limits);
     let mut decoder = reader.into_decoder().map_err(|e| bad(e.to_string()))?;

@@ -14,9 +14,9 @@ use crate::files::{read_limited, write_whole};
 /// An image with 16 bits per channel, top row first, channels interleaved (HWC).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image16 {
-    /// Pixels a row.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
     /// 1 (grey) or 3 (RGB).
     pub channels: usize,
@@ -77,6 +77,7 @@ impl Image16 {
 
     /// The image with 8 bits per channel; transparent pixels are blended with white.
     pub fn to_image(&self) -> Image {
+        // 65535 / 255 = 257, so this rounds to the nearest byte.
         let byte = |v: u32| ((v + 128) / 257) as u8;
         let blended = |place: usize| {
             let (value, white) = (u32::from(self.values[place]), 65535u64);
@@ -103,9 +104,9 @@ impl Image16 {
 /// The format of a PNG that is written row by row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Pixels a row.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
     /// 1 (grey) or 3 (RGB).
     pub channels: usize,
@@ -132,6 +133,7 @@ impl RowWriter<'_> {
             for value in pixel.iter().map(|v| (v + 1.0) / 2.0).chain(opacity) {
                 if self.format.deep {
                     let v = (value * 65535.0).round().clamp(0.0, 65535.0) as u16;
+                    // PNG stores 16-bit values in big-endian order.
                     self.bytes.extend(v.to_be_bytes());
                 } else {
                     self.bytes.push((value * 255.0).round().clamp(0.0, 255.0) as u8);

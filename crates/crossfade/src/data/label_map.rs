@@ -43,6 +43,7 @@ impl LabelMap {
     /// The grey values of an image.
     pub fn from_image(image: &Image) -> Self {
         let grey = image.with_channels(1);
+        // Times 257 maps 255 to 65535 exactly, and dividing by it restores the byte.
         Self::new(image.width, image.height, grey.pixels.iter().map(|&v| u16::from(v) * 257).collect())
     }
 

@@ -139,6 +139,7 @@ impl<'a> Bytes<'a> {
         }
         let length = self.word()? as usize;
         let data = self.take(length)?;
+        // Elements are padded to 8 bytes, except for compressed ones; the last one of a file may lack its padding.
         if kind != COMPRESSED {
             let padding = length.next_multiple_of(8) - length;
             self.take(padding.min(self.0.len()))?;

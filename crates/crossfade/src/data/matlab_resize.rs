@@ -63,6 +63,7 @@ fn cubic(x: f64) -> f64 {
 fn taps(n_in: usize, n_out: usize, scale: f64) -> Vec<Taps> {
     let shrink = scale.min(1.0);
     let width = 4.0 / shrink;
+    // `imresize.m` takes two more taps than the width needs; those with weight 0 are dropped below.
     let reach = width.ceil() as i64 + 2;
     let period = 2 * n_in as i64;
     // Beyond the border the image is mirrored, with the border pixel repeated.

@@ -148,15 +148,15 @@ pub enum DataConfig {
         /// Their masks, edges, depths or sketches.
         labels: PathBuf,
     },
-    /// DUTS, saliency.
+    /// The saliency dataset DUTS.
     Duts {
         /// The directory of `DUTS-TR` and `DUTS-TE`.
         path: PathBuf,
-        /// DUTS-TR or DUTS-TE.
+        /// DUTS-TR (train) or DUTS-TE (test).
         #[serde(default)]
         split: Split,
     },
-    /// BSDS, edges: the mean of all annotators.
+    /// The edge dataset BSDS; the label is the mean of all annotators.
     Bsds {
         /// The directory of `images` and `groundTruth`.
         path: PathBuf,

@@ -49,6 +49,7 @@ impl Planes {
 
 /// Appends an image as CHW in [-1, 1], mirrored if asked.
 pub(crate) fn append_planes(image: &Image, flip: bool, out: &mut Vec<f32>) {
+    // 0 and 255 become exactly −1 and 1.
     let value = |v: u8| f32::from(v) / 127.5 - 1.0;
     for channel in 0..image.channels {
         for row in image.pixels.chunks_exact(image.width * image.channels) {

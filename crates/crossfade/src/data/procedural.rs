@@ -120,6 +120,7 @@ impl Dataset for Procedural {
     }
 
     fn get(&self, index: usize) -> Result<Image> {
+        // Everything random is drawn before the first pixel, so that the scene does not depend on the resolution.
         let mut stream = Stream::new(self.seed, index as u64, 0, Purpose::Procedural);
         let palette = &PALETTES[stream.below(PALETTES.len() as u64) as usize];
         let [top, bottom] = palette.background.map(rgb);

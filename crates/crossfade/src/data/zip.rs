@@ -39,6 +39,7 @@ impl Zip {
         for index in 0..directory.len() {
             let name = directory.entry(index).and_then(|e| e.name().map(|n| n.into_owned()));
             let name = name.map_err(|e| Error::file(path, format!("entry {index}: {e}")))?;
+            // Archives made on macOS contain a hidden companion for every image.
             let hidden = name.split('/').any(|part| part.starts_with('.') && part != "." && part != "..");
             let last = name.rsplit('/').next().unwrap_or_default();
             if is_image_name(last) && !hidden && !name.starts_with("__MACOSX/") {
@@ -64,7 +65,7 @@ impl Zip {
         }
         let reader = entry.with_reader(&mut file, ZipReadOptions::new()).map_err(|e| bad(e.to_string()))?;
         let mut bytes = Vec::new();
-        // The declared size may be a lie, so the limit is enforced while decompressing too.
+        // The declared size is not trusted, so the limit is enforced while decompressing too.
         reader.take(MAX_ENTRY + 1).read_to_end(&mut bytes).map_err(|e| bad(e.to_string()))?;
         match bytes.len() as u64 {
             n if n > MAX_ENTRY => Err(too_large()),

@@ -174,6 +174,7 @@ impl LinearOp {
 fn linear_op<C: CheckpointStrategy>(x: Tracked<C>, op: LinearOp) -> Tracked<C> {
     let node = x.node();
     let recompute = Recompute { inputs: vec![node.id()], what: CheapOp::Linear(op.clone()) };
+    // `memory_bound`: with `train.recompute` the result is dropped and computed again.
     let prep = LinearOpBackward.prepare::<C>([node]).memory_bound().retro_forward(recompute).parents([&x]).stateful();
     let y = op.run(x.into_primitive());
     match prep {
@@ -221,6 +222,7 @@ impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
     }
 
     fn self_attention(qkv: FloatTensor<Self>, heads: usize) -> FloatTensor<Self> {
+        // `compute_bound`: always kept, because recomputing attention costs too much.
         match AttentionBackward.prepare::<C>([qkv.node()]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
                 let id = prep.checkpoint(&qkv);

@@ -50,7 +50,7 @@ impl BatchMoments {
     }
 }
 
-/// Differentiable operations.
+/// Differentiable operations on the CPU backend.
 #[backend_extension(Flex, Autodiff)]
 pub trait ConditionOps: Backend {
     /// Attention at linear cost.
@@ -131,6 +131,7 @@ fn batch_norm_forward(inputs: [FlexTensor; 3], epsilon: f64, moments: &BatchMome
     let affine: Vec<[f32; 2]> =
         channels.map(|([mean, rstd], (gamma, beta))| [gamma * rstd, beta - mean * gamma * rstd]).collect();
     let mut out = OutputBuffer::new(x.values().len());
+    // Normalisation and affine map are folded into one multiply-add per value: one pass over the memory.
     batch_norm::apply(x.values(), &affine, h * w, out.values());
     (out.into_tensor(x.shape()), stats)
 }

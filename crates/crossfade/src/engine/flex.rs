@@ -52,6 +52,7 @@ impl Drop for Contiguous {
         let memory = self.0.data_arc();
         // The two strong references are the tensor's and `memory`; weak ones belong to prepared weights (prepared.rs).
         let free = Arc::strong_count(&memory) == 2 && Arc::weak_count(&memory) == 0;
+        // Only memory without other owners may be overwritten by a later result.
         if free && memory.len() >= SMALL {
             pool().put(self.0.clone());
         }

@@ -179,6 +179,7 @@ pub(super) fn conv_forward(
 ) -> FlexTensor {
     let [x, weight, bias] = inputs.map(Contiguous::new);
     let mut out = OutputBuffer::new(shape.y_len());
+    // During training the weights change at every step, and a prepared copy would be used only once.
     match if constant { prepared(&weight, shape) } else { None } {
         Some(ready) => ready.forward(x.values(), Some(bias.values()), shape.n, out.values()),
         None => conv::forward(x.values(), weight.values(), Some(bias.values()), shape, out.values()),

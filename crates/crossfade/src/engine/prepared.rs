@@ -44,6 +44,7 @@ pub fn prepared(weight: &Contiguous, shape: &ConvShape) -> Option<Arc<Prepared>>
     let kept: usize =
         entries.iter().filter(|(_, entry)| entry.prepared.is_some()).map(|((_, shape), _)| bytes(shape)).sum();
     let again = entries.contains_key(&key) && kept + bytes(shape) <= MAX_BYTES;
+    // Entries of dropped networks are removed here; until then they keep the address from being reused.
     entries.retain(|_, entry| entry.weight.strong_count() > 0);
     // The lock is released during the preparation: it runs on several threads, which may start another convolution
     // and would wait for the lock forever.

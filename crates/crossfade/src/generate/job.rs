@@ -71,6 +71,7 @@ const SHEET_LIMIT: usize = 256;
 
 impl Job {
     fn starts(&self) -> Vec<StartNoise> {
+        // Images are dealt out in turn, so that shards differ by at most one image.
         let wanted = (0..self.count).filter(|k| k % self.shard.count == self.shard.index);
         match self.between {
             None => wanted.map(|k| StartNoise::Index(self.first + k)).collect(),
@@ -103,6 +104,7 @@ pub fn run(
         return Err(Error::request("nothing to sample: count and batch must be at least 1, and the shard not empty"));
     }
     let pipeline = Pipeline::open(checkpoint, weights, config, device)?;
+    // A network of a task is rejected before the directory is created.
     pipeline.size()?;
     std::fs::create_dir_all(&job.out).map_err(Error::io(&job.out))?;
     let loading_ms = began.elapsed().as_secs_f64() * 1e3;
@@ -134,7 +136,9 @@ pub fn run(
         }
         progress(done, starts.len());
     }
+    // An interpolation is read as a line; other images form a square.
     let columns = if job.between.is_some() { sheet.len().min(16) } else { (sheet.len() as f64).sqrt().ceil() as usize };
+    // Small images are enlarged to about 64 pixels, so that a sheet is easy to look at.
     let drawn = contact_sheet(&sheet, columns, 2, (64 / sheet[0].width).max(1));
     let file = match job.shard {
         Shard::ALL => "sheet.png".to_string(),

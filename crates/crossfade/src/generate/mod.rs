@@ -5,8 +5,8 @@ mod recipe;
 mod solve;
 mod start;
 
-pub use job::{Job, JobReport, Shard, run};
 pub use crate::latent::to_images;
+pub use job::{Job, JobReport, Shard, run};
 pub use pipeline::{Pipeline, TaskModel};
 pub use recipe::{Recipe, Reproduced, reproduce};
 pub(crate) use solve::estimate_at;

@@ -137,6 +137,7 @@ impl Pipeline {
         let tensor = |noise: &dyn Fn(&StartNoise) -> Vec<f32>| -> Tensor<4> {
             from_vec(starts.iter().flat_map(noise).collect(), shape, &self.device)
         };
+        // The noise of an image depends on its own index only, so that it does not depend on the batch.
         let mut noise =
             |step: usize| Images(tensor(&|start| normals(seed, start.index(), step as u64, Purpose::Step, len)));
         let start = |part: u64| Images(tensor(&|start| start.noise(seed, part, len)));
@@ -162,7 +163,10 @@ impl Pipeline {
     pub fn task_model(&self, kind: &str, seed: u64) -> Result<TaskModel<'_>> {
         let task = self.task.name();
         if self.task.is_unconditional() {
-            return Err(Error::request(format!("{} is an unconditional network; use `crossfade sample`", self.origin())));
+            return Err(Error::request(format!(
+                "{} is an unconditional network; use `crossfade sample`",
+                self.origin()
+            )));
         }
         if task != kind {
             return Err(Error::request(format!(
@@ -235,9 +239,9 @@ impl Model for TaskModel<'_> {
         let condition = from_vec(values, [parts.len(), c, h, w], &pipeline.device);
         let shape = [pipeline.channels, first.size[0] / factor, first.size[1] / factor];
         let noise = |step: usize, purpose: Purpose| {
-            let values = parts.iter().flat_map(|part| {
-                field(seed, picture, step as u64, purpose, shape, part.y / factor, part.x / factor)
-            });
+            let values = parts
+                .iter()
+                .flat_map(|part| field(seed, picture, step as u64, purpose, shape, part.y / factor, part.x / factor));
             Images(from_vec(values.collect(), [parts.len(), shape[0], shape[1], shape[2]], &pipeline.device))
         };
         let mut hooks = Hooks { noise: &mut |step| noise(step, Purpose::TileStep), observe: &mut |_| () };
@@ -245,6 +249,7 @@ impl Model for TaskModel<'_> {
         let images = pipeline.pixels(pipeline.run(Some(condition), &start, &mut hooks)?.x0.0);
         let [_, c, h, w] = images.dims();
         let values = to_host(images);
+        // Checked again, because the decoder of the autoencoder may overflow where the latents were finite.
         pipeline.check_finite(&values)?;
         let values: Vec<f32> = values.into_iter().map(|v| v.clamp(-1.0, 1.0)).collect();
         Ok(values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec())).collect())

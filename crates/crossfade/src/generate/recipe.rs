@@ -80,6 +80,7 @@ impl Recipe {
 /// Reproduces the image in `path`. Without `checkpoint`, the checkpoint is searched for beside the image and one level up.
 pub fn reproduce(path: &Path, checkpoint: Option<&Path>, device: &Device) -> Result<Reproduced> {
     let (recipe, original) = Recipe::read(path)?;
+    // Recipes contain no paths, which would reveal the directories of the machine, but a checksum of the weights.
     let file = match checkpoint {
         Some(file) => file.to_path_buf(),
         None => find(path, &recipe.checkpoint)?,
@@ -96,7 +97,8 @@ pub fn reproduce(path: &Path, checkpoint: Option<&Path>, device: &Device) -> Res
     run.validate().map_err(|e| Error::file(path, format!("its recipe is invalid: {e}")))?;
     let pipeline = Pipeline::open(&checkpoint, recipe.weights, &recipe.sample, device)?;
     let sampled = pipeline.sample(recipe.seed, &[recipe.start], &mut |_| ())?;
-    let image = pipeline.decode(sampled.x0.0).pop().ok_or_else(|| Error::Run("the sampler returned no image".into()))?;
+    let image =
+        pipeline.decode(sampled.x0.0).pop().ok_or_else(|| Error::Run("the sampler returned no image".into()))?;
     let png = recipe.png(&image)?;
     Ok(Reproduced { identical: png == original, png, recipe })
 }

@@ -33,6 +33,8 @@ pub fn solve(
             let denoise = DenoisingNet { net, gaussian, blend: &config.blend, clip: config.clip() };
             let mut problem = GaussianProblem::new(&denoise, gaussian);
             (problem.clip, problem.eta, problem.churn) = (config.clip(), config.eta, config.churn);
+            // At t = 1 the state is taken to be pure noise of deviation σ_1. What is left of x_0, α_1 x_0, is
+            // neglected.
             sampler.run(&problem, &times, start(0).scale(gaussian.sigma(1.0)), hooks)
         }
         None => Err(Error::Run(format!("{} does not run on {}", sampler.name(), net.process.name()))),
@@ -77,6 +79,7 @@ impl Denoise<Images> for DenoisingNet<'_> {
     fn denoise(&self, x_t: &Images, t: f64) -> Result<Prediction<Images>> {
         if let Process::Adm(adm) = &self.net.process {
             let heads = self.net.predict(x_t, t)?;
+            // Without clamping: the Gaussian samplers clamp x̂_0 themselves and recompute eps.
             let x0 = self.blend.estimate(adm, x_t, &heads.phi, &heads.eps, t, None).x0;
             return Ok(self.gaussian.prediction_of_x0(x_t, x0, t));
         }

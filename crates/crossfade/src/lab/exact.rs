@@ -24,6 +24,7 @@ impl Denoise<Points> for GaussianOracle {
         let (alpha, sigma, std) = (self.process.alpha(t), self.process.sigma(t), self.mixture.std);
         let var = (alpha * std).powi(2) + sigma * sigma;
         let gain = alpha * std * std / var;
+        // Points are independent, so the result does not depend on the number of threads.
         let rows: Vec<Vec<f64>> = (x_t.data.par_chunks(x_t.dim))
             .map(|x| {
                 let shares = self

@@ -1,8 +1,8 @@
 //! The exact distribution that a sampler produces for Gaussian data, and its error. It is computed without Monte Carlo
 //! sampling, so that the error has no sampling noise.
+use super::exact::{CldOracle, GaussianOracle};
 use super::mixture::Mixture;
 use super::oracle::Oracle;
-use super::exact::{CldOracle, GaussianOracle};
 use super::points::Points;
 use crate::error::{Error, Result};
 use crate::sample::cld::CldProblem;

@@ -4,20 +4,20 @@
 //! point by point with the solution of its own differential equation from the same noise (strong error). A stochastic
 //! sampler is compared by the distribution that it produces for a single Gaussian, which can be computed exactly
 //! ([`weak_error`]). For every sampler, the sliced W2 distance to the data is reported too.
+mod exact;
 mod gaussian;
 mod measure;
 mod mixture;
 mod oracle;
-mod exact;
 mod points;
 mod processes;
 mod report;
 
+pub use exact::{CldOracle, GaussianOracle};
 pub use gaussian::{Normal, weak_error};
 pub use measure::{median, rms, sliced_w2, slopes};
 pub use mixture::{Mixture, normals};
 pub use oracle::Oracle;
-pub use exact::{CldOracle, GaussianOracle};
 pub use points::Points;
 pub use processes::{grids as process_grids, processes, samplers as process_samplers, solve as solve_process};
 pub use report::{Cell, Curve, LabReport};
@@ -130,6 +130,7 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
     config.check()?;
     let mixture = config.mixture();
     let start = normals(config.dim, config.samples, config.seed, 0);
+    // Data, floor, start and steps have different seeds, so that their draws are independent.
     let data = mixture.sample(config.samples, config.seed.wrapping_add(1));
     // The distance between two samples of the data itself: no sampler can be measured to be better.
     let floor = sliced_w2(&data, &mixture.sample(config.samples, config.seed.wrapping_add(2)));

@@ -8,7 +8,7 @@ use super::mixture::Mixture;
 use super::points::Points;
 use crate::error::Result;
 use crate::sample::{Heads, Predict};
-use crossfade_math::{AttenuationFn, Draw, JointNode, Node, Adm, gauss_legendre, joint_nodes};
+use crossfade_math::{Adm, AttenuationFn, Draw, JointNode, Node, gauss_legendre, joint_nodes};
 use rayon::prelude::*;
 
 /// The optimal network for `mixture` under `process`.

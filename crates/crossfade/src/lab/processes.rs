@@ -1,8 +1,8 @@
 //! The laboratory for processes other than attenuation: every sampler that fits a process, on its `auto` grid.
+use super::exact::{CldOracle, GaussianOracle};
 use super::measure::{median, rms, sliced_w2};
 use super::mixture::{Mixture, normals};
 use super::oracle::Oracle;
-use super::exact::{CldOracle, GaussianOracle};
 use super::points::Points;
 use super::report::{Cell, Curve};
 use super::{LabConfig, REFERENCE_FACTOR};
@@ -74,7 +74,13 @@ pub fn grids(process: &Process, sampler: Sampler) -> Vec<GridKind> {
 /// The solution of the probability-flow equation, by a third-order sampler with many steps. For constant attenuation
 /// this is the predictor–corrector, because UniPC does not reach its order on grids in t under attenuation; otherwise
 /// it is UniPC.
-fn reference_solution(mixture: &Mixture, process: &Process, grid: &GridKind, steps: usize, from: (usize, u64)) -> Result<Points> {
+fn reference_solution(
+    mixture: &Mixture,
+    process: &Process,
+    grid: &GridKind,
+    steps: usize,
+    from: (usize, u64),
+) -> Result<Points> {
     let (Process::Adm(adm), false) = (process, *grid == GridKind::LogSnr) else {
         return Ok(solve(mixture, process, Sampler::UniPc, grid, steps, from)?.x0);
     };

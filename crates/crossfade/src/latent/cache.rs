@@ -43,6 +43,7 @@ impl LatentCache {
             encode(path, set, latent, mirrored, &content, progress)?;
         }
         let file = TensorFile::open(path)?;
+        // A stale cache would train silently on the wrong latents.
         if file.metadata().get(CONTENT) != Some(&content) {
             let message = "holds latents of other images or of another autoencoder; remove it, or name another file as \
                            latent.cache";
@@ -92,6 +93,7 @@ fn encode(
         let end = (row + BATCH).min(if row < count { count } else { rows });
         let images = (row..end).into_par_iter().map(|row| {
             let mut planes = vec![];
+            // The encoder is not equivariant to mirroring, so mirror images have to be encoded themselves.
             append_planes(&set.get(row % count)?, row >= count, &mut planes);
             Ok(planes)
         });

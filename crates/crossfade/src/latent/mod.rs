@@ -13,13 +13,13 @@ pub(crate) use reconstruct::pairs;
 pub use reconstruct::{Originals, Reconstruction, reconstruct};
 pub use source::Batches;
 
-use crate::data::{Image, Planes};
 use crate::checkpoint::{Checkpoint, FIRST_STAGE, SCALE_FACTOR, Weights};
 use crate::config::{LatentConfig, RunConfig};
+use crate::data::{Image, Planes};
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::nn::weights::{apply, collect};
-use crate::nn::{BackboneConfig, Autoencoder, AutoencoderConfig, Posterior};
+use crate::nn::{Autoencoder, AutoencoderConfig, BackboneConfig, Posterior};
 use crate::rng::{Purpose, Stream};
 use crate::tensorfile::{HostTensor, TensorMap};
 use rayon::prelude::*;
@@ -142,12 +142,13 @@ impl Latent {
     pub fn measure(&mut self, images: Tensor<4>, seed: u64, samples: &[u64]) -> Result<()> {
         self.scale = 1.0;
         let z = to_host(self.encode(images, seed, samples));
+        // In f64, because a sum of millions of f32 would lose digits; with N − 1, as `torch.std`.
         let count = z.len() as f64;
         let mean = z.iter().map(|&v| f64::from(v)).sum::<f64>() / count;
         let variance = z.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / (count - 1.0);
         let scale = 1.0 / variance.sqrt();
         if !scale.is_finite() {
-            return Err(Error::Run("the latents of the autoencoder have no finite standard deviation, or all are equal; is it trained?".into()));
+            return Err(Error::Run("all latents of the autoencoder are equal or not finite; is it trained?".into()));
         }
         // Rounded to f32, as in a checkpoint, so that a resumed run has exactly the same scale.
         self.scale = f64::from(scale as f32);

@@ -1,4 +1,5 @@
 //! Reconstruction of images by an autoencoder.
+use super::to_images;
 use super::{AutoencoderCheckpoint, Latent};
 use crate::checkpoint::{Checkpoint, Opened, Weights, newest};
 use crate::config::is_autoencoder;
@@ -8,7 +9,6 @@ use crate::data::{DataConfig, Dataset, Filter, Fit, Image, contact_sheet};
 use crate::engine::{Device, from_vec};
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
-use super::to_images;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

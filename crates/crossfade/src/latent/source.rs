@@ -81,6 +81,7 @@ impl Cached {
         let indices: Vec<usize> = counters.iter().map(|&c| self.order.index(c)).collect();
         let flips = counters.iter().map(|&c| self.loading.flip && flipped(self.loading.seed, c));
         let images: Vec<_> = indices.iter().copied().zip(flips).collect();
+        // The noise depends on the counter as in `Encoded`, so that a cached run has exactly the same batches.
         let posterior = self.cache.posterior(&images, &self.latent.device)?;
         let z = self.latent.draw(posterior, self.loading.seed, &counters);
         Ok(with_latents(z, counters, indices))

@@ -39,6 +39,7 @@ impl Cache {
         let result = f(&found);
         let size = found.image.pixels.len() + found.label.as_ref().map_or(0, |label| 2 * label.values.len());
         if let Some(entry) = entry
+            // Not exact: every thread may exceed the limit by one image, which does no harm.
             && self.bytes.fetch_add(size, Ordering::Relaxed) < LIMIT
         {
             // Another thread may have stored the same image meanwhile; both are equal, so the failure does not

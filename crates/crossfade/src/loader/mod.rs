@@ -120,6 +120,7 @@ impl Loader {
         let images = Arc::new(Cache::new(dataset, config.cache));
         let mut loader = Self { queues: Vec::new(), workers: Vec::new(), next_queue: 0 };
         for k in 0..config.threads {
+            // A bounded queue blocks the thread when it is far enough ahead, which bounds the memory.
             let (sender, queue) = sync_channel(AHEAD);
             let worker = Worker {
                 images: Arc::clone(&images),
@@ -174,6 +175,7 @@ impl Worker {
     fn run(mut self, mut counter: u64, queue: &SyncSender<Result<Batch>>) {
         loop {
             let batch = self.batch(counter);
+            // The thread ends with its first error, which is passed on in the order of the batches.
             let failed = batch.is_err();
             if queue.send(batch).is_err() || failed {
                 return;

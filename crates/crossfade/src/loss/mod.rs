@@ -1,4 +1,4 @@
-//! The training objective (Eq. 11): errors of both heads at x_t, weighted over time.
+//! The training objective (Eq. 11): errors of both heads at x_t, weighted by a function of time.
 mod autoencoder;
 mod objective;
 
@@ -9,35 +9,36 @@ use crate::engine::{Images, Tensor, column};
 use crate::nn::{Context, Denoiser, Heads, Mode, RawHeads};
 use crossfade_math::{Adm, AttenuationFn, Coef, Field, Process, Weighting};
 
-/// A batch on its way through the forward process.
+/// A batch to which the forward process was applied.
 #[derive(Clone, Debug)]
 pub struct Noised {
     /// x_0, `[B, C, H, W]`.
     pub x0: Images,
-    /// The parts of phi, each `[B, C, H, W]`; none but for attenuation.
+    /// The parts of phi, each `[B, C, H, W]`; empty for processes without attenuation.
     pub phi: Vec<Images>,
     /// The noise, `[B, C, H, W]`.
     pub eps: Images,
-    /// One time a sample.
+    /// One time per sample.
     pub t: Vec<f64>,
-    /// x_t, with the velocity of CLD behind its channels, `[B, inputs·C, H, W]`.
+    /// x_t, `[B, inputs·C, H, W]`; for CLD the velocity is concatenated to it.
     pub x_t: Images,
 }
 
 impl Noised {
-    /// Takes x_0 to its times; `extra` has the standard normals that the process needs beside eps, in its order.
+    /// Applies the forward process to x_0 at times `t`. `extra` are the standard normals that the process needs besides
+    /// eps.
     pub fn new(process: &Process, x0: Images, extra: &[Images], eps: Images, t: Vec<f64>) -> Self {
         let forward = process.forward(&x0, &eps, extra, &Coef::Each(t.clone()));
         Self { x0, phi: forward.phi, eps, t, x_t: Images(Images::concat(&forward.state)) }
     }
 }
 
-/// A distance between images, one number a sample: `[B, C, H, W]` twice to `[B, 1]`.
+/// A distance between images, such as LPIPS, with one number per sample: `[B, C, H, W]` twice to `[B, 1]`.
 pub type Perceptual<'a> = &'a dyn Fn(Tensor<4>, Tensor<4>) -> Tensor<2>;
 
 /// The loss and its two terms, scalars.
 pub struct Loss {
-    /// What is minimised.
+    /// The sum of the terms, which is minimised.
     pub total: Tensor<1>,
     /// The weighted errors of both heads.
     pub main: Tensor<1>,
@@ -59,7 +60,7 @@ impl Objective {
         self.of_raw(net, batch, raw, perceptual)
     }
 
-    /// The loss of the outputs that `net` gave for a batch.
+    /// The loss for outputs `raw` that `net` computed for a batch.
     pub fn of_raw(&self, net: &Denoiser, batch: &Noised, raw: RawHeads, perceptual: Option<Perceptual>) -> Loss {
         let Process::Adm(adm) = &net.process else {
             let main = self.target_errors(net, batch, raw);
@@ -77,8 +78,8 @@ impl Objective {
         Loss { total, main, auxiliary }
     }
 
-    /// Processes with a single target: the squared error of the raw target, which is what the weights of their papers come
-    /// to, plus that of x_0 where it is predicted too.
+    /// The loss of processes with a single target: the squared error of the raw output, which equals the weighted
+    /// losses of their papers except LSGM's (§9), plus the squared error of x_0 where it is predicted too.
     fn target_errors(&self, net: &Denoiser, batch: &Noised, raw: RawHeads) -> Tensor<1> {
         let output = net.target_output(&batch.x_t, &batch.t, raw);
         let target = net.process.raw_target(&batch.x0, &batch.eps, &Coef::Each(batch.t.clone()));
@@ -87,8 +88,8 @@ impl Objective {
         output.x0.iter().fold(main, |sum, x0| sum + self.weighted(x0.0.clone() - batch.x0.0.clone(), &ones))
     }
 
-    /// Adaptive weights: unweighted errors of the raw outputs F against their targets (§2.2, "v space"). Targets are formed
-    /// from x_0, phi and eps, so nothing is divided by what vanishes at t = 1.
+    /// Adaptive weights: unweighted errors of the raw outputs F against their targets (§2.2, "v space"). The targets
+    /// are computed from x_0, phi and eps, which avoids divisions by quantities that vanish at t = 1.
     fn raw_errors(&self, adm: &Adm, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
         let scalings: Vec<_> = batch.t.iter().map(|&t| adm.scalings(t.min(LAST_T))).collect();
         let each = |f: &dyn Fn(usize) -> f64| Coef::Each((0..scalings.len()).map(f).collect());
@@ -108,27 +109,28 @@ impl Objective {
         let phi_error = || raw.phi.clone() - Images::concat(&targets);
         // A single decoder's eps head has the same raw output as its phi head.
         let eps_error = raw.eps.clone().unwrap_or_else(|| raw.phi.clone()) - eps.0;
-        self.both(|| self.weighted(phi_error(), &ones), self.weighted(eps_error, &ones))
+        self.supervised(|| self.weighted(phi_error(), &ones), self.weighted(eps_error, &ones))
     }
 
-    /// The other weightings: λ(t)-weighted errors of the preconditioned heads.
+    /// All other weightings: errors of the preconditioned heads, weighted by λ(t).
     fn head_errors(&self, net: &Denoiser, adm: &Adm, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
         let heads = net.precondition(batch.x_t.0.clone(), &batch.t, raw.clone());
         let (phi, eps): (Vec<f64>, Vec<f64>) =
             batch.t.iter().map(|&t| self.weighting.lambda(adm, 1.0, t, adm.t_min)).unzip();
         let eps = self.weighted(heads.eps - batch.eps.0.clone(), &eps);
-        self.both(|| self.weighted(heads.phi - Images::concat(&batch.phi), &phi), eps)
+        self.supervised(|| self.weighted(heads.phi - Images::concat(&batch.phi), &phi), eps)
     }
 
-    /// The errors of the heads that are supervised.
-    fn both(&self, phi: impl FnOnce() -> Tensor<1>, eps: Tensor<1>) -> Tensor<1> {
+    /// The sum of the errors of the supervised heads.
+    fn supervised(&self, phi: impl FnOnce() -> Tensor<1>, eps: Tensor<1>) -> Tensor<1> {
         match self.supervise {
             Supervise::Both => phi() + eps,
+            // The phi error is a closure, so that it is not computed here.
             Supervise::Eps => eps,
         }
     }
 
-    /// mean over the batch of weight·(ℓ1 and ℓ2 of a sample's error).
+    /// The mean over the batch of weight·(ℓ1 and ℓ2 norms of a sample's error).
     ///
     /// # Shapes
     /// `error` `[B, C, H, W]`, `weights` `[B]`.
@@ -140,16 +142,16 @@ impl Objective {
         let sum = match (absolute, squared) {
             (Some(a), Some(s)) => a + s,
             (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => unreachable!("every norm measures something"),
+            (None, None) => unreachable!("every norm has an l1 or an l2 part"),
         };
         (sum * weights).mean()
     }
 }
 
-/// Times closer to 1 count as this: there the eps target is the ratio of two zeros.
+/// The upper limit of t in the scalings: at t = 1 the eps target is 0/0.
 const LAST_T: f64 = 1.0 - 1e-7;
 
-/// Sum or mean over C, H and W, one number a sample.
+/// The sum or mean over C, H and W: one number per sample.
 ///
 /// # Shapes
 /// `[B, C, H, W]` to `[B, 1]`.
@@ -161,14 +163,8 @@ fn reduce(x: Tensor<4>, reduction: Reduction) -> Tensor<2> {
     }
 }
 
-/// The reference's term on x̂_0 (§2.4).
-fn auxiliary(
-    aux: &Auxiliary,
-    adm: &Adm,
-    batch: &Noised,
-    heads: Heads,
-    perceptual: Option<Perceptual>,
-) -> Tensor<1> {
+/// The reference's auxiliary term on x̂_0 (§2.4).
+fn auxiliary(aux: &Auxiliary, adm: &Adm, batch: &Noised, heads: Heads, perceptual: Option<Perceptual>) -> Tensor<1> {
     let phi = Images::split(heads.phi, batch.phi.len());
     let t = Coef::Each(batch.t.clone());
     let estimate = match aux.estimate {
@@ -176,10 +172,10 @@ fn auxiliary(
         AuxEstimate::Heads => adm.x0_estimates(&batch.x_t, &phi, &Images(heads.eps), &t).1,
     };
     let l1 = aux.l1.map(|how| reduce((estimate.0.clone() - batch.x0.0.clone()).abs(), how));
-    let seen = perceptual.map(|distance| distance(estimate.0, batch.x0.0.clone()));
+    let perceptual = perceptual.map(|distance| distance(estimate.0, batch.x0.0.clone()));
     let size = batch.t.len();
     let device = batch.x0.0.device();
-    let distance = match (l1, seen) {
+    let distance = match (l1, perceptual) {
         (Some(a), Some(b)) => a + b,
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => Tensor::zeros([size, 1], &device),

@@ -1,26 +1,26 @@
-//! What is minimised: the options of the training loss, ours and the reference's (§2.1–2.4).
+//! The options of the training loss, including those of the reference (§2.1–2.4).
 use crossfade_math::{LossNorm, Weighting};
 use serde::{Deserialize, Serialize};
 
-/// How errors over C, H and W become one number a sample.
+/// How errors over C, H and W are reduced to one number per sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reduction {
     /// Their mean.
     #[default]
     Mean,
-    /// Their sum, as the reference does; gradients are then clipped practically always.
+    /// Their sum, as in the reference. Gradients are then so large that clipping is practically always active.
     Sum,
 }
 
-/// Which heads learn from their errors.
+/// Which heads have a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Supervise {
-    /// phi and eps.
+    /// Both phi and eps.
     #[default]
     Both,
-    /// eps alone, from which x_0 follows: the paper's attenuation without image supervision (Table 6).
+    /// Only eps, from which x_0 is computed: the paper's attenuation without image supervision (Table 6).
     Eps,
 }
 
@@ -28,15 +28,15 @@ pub enum Supervise {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Objective {
-    /// Which heads learn from their errors; `eps` needs a single decoder.
+    /// Which heads have a loss; `eps` needs a single decoder.
     pub supervise: Supervise,
-    /// λ(t) of the two heads; `adaptive` is a plain mean square of the raw outputs, without divisions.
+    /// The weights λ(t) of the two heads; `adaptive` is the mean squared error of the raw outputs, without divisions.
     pub weighting: Weighting,
-    /// How an error is measured.
+    /// The norm of the errors.
     pub norm: LossNorm,
     /// How squared errors are reduced.
     pub reduction: Reduction,
-    /// How absolute errors are reduced; the reference's pixel class takes their mean beside a sum of squares.
+    /// How absolute errors are reduced. The reference's class for pixels combines their mean with a sum of squares.
     pub l1_reduction: Reduction,
     /// The reference's extra term on the estimate of x_0; none in the paper.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,14 +60,14 @@ impl Default for Objective {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Auxiliary {
-    /// Which estimate of x_0 enters.
+    /// The estimate of x_0 that is used.
     pub estimate: AuxEstimate,
     /// Absolute differences and how they are reduced; none to leave them out.
     #[serde(default)]
     pub l1: Option<Reduction>,
     /// Its weight over time.
     pub weight: AuxWeight,
-    /// How weights and distances of a batch meet.
+    /// How the weights and distances of a batch are multiplied.
     #[serde(default)]
     pub pairing: Pairing,
 }
@@ -109,11 +109,11 @@ impl AuxWeight {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pairing {
-    /// Each sample's own weight: mean(w·L), what was meant.
+    /// mean(w·L), with the weight of each sample, as intended.
     #[default]
     PerSample,
-    /// mean(w)·mean(L): the older release's broadcast of (B) with (B, 1).
+    /// mean(w)·mean(L), the effect of broadcasting (B) with (B, 1) in the reference's older release (§2.4).
     Mixed,
-    /// B·mean(w)·mean(L): the same slip under a sum, in the current release.
+    /// B·mean(w)·mean(L), the same effect under a sum, in the reference's current release.
     MixedSum,
 }

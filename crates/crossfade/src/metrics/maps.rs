@@ -13,9 +13,9 @@ use crate::error::{Error, Result};
 /// A grey map, top row first, with values from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Map {
-    /// Pixels per row.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
     /// `height * width` values.
     pub values: Vec<f64>,
@@ -24,9 +24,9 @@ pub struct Map {
 /// A binary image, top row first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mask {
-    /// Pixels per row.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
     /// `height * width` pixels.
     pub bits: Vec<bool>,
@@ -59,6 +59,7 @@ impl Mask {
 pub(super) fn levels(n: usize) -> Vec<f64> {
     let first = 1.0 / (n + 1) as f64;
     let last = 1.0 - first;
+    // The last threshold is not computed by the formula but set exactly, as `linspace` does.
     let inner = (0..n.saturating_sub(1)).map(|k| first + k as f64 * (last - first) / (n - 1) as f64);
     inner.chain([last]).collect()
 }

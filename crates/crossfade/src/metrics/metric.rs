@@ -1,8 +1,8 @@
 //! What all metrics have in common: a description in the registry, and a measurement in three steps.
 //!
-//! [`MetricSpec::open`] gives a [`Metric`]; [`Metric::prepare`] works through what images are compared with;
-//! an [`Accumulator`] takes the produced images, batch by batch, and ends in a [`Report`]. `crossfade eval` and studies
-//! both use metrics in this way, so that a metric that is registered can be swept too.
+//! [`MetricSpec::open`] returns a [`Metric`]. [`Metric::prepare`] processes the reference that images are compared
+//! with. An [`Accumulator`] receives the produced images in batches and ends in a [`Report`]. Both `crossfade eval`
+//! and studies use metrics in this way, so that every registered metric can be used in a sweep.
 use super::raster::Raster;
 use super::{Report, features, pairs};
 use crate::data::{Dataset, Image};
@@ -24,19 +24,19 @@ pub enum Better {
 pub struct Value {
     /// Its name in reports; a study may write it in lower case with hyphens.
     pub name: &'static str,
-    /// What captions and axes call it.
+    /// Its title in captions and on axes.
     pub title: &'static str,
     /// In which direction it improves.
     pub better: Better,
 }
 
 impl Value {
-    /// A value of which less is better.
+    /// A value that is better if lower.
     pub(super) const fn lower(name: &'static str, title: &'static str) -> Self {
         Self { name, title, better: Better::Lower }
     }
 
-    /// A value of which more is better.
+    /// A value that is better if higher.
     pub(super) const fn higher(name: &'static str, title: &'static str) -> Self {
         Self { name, title, better: Better::Higher }
     }
@@ -47,9 +47,9 @@ impl Value {
 pub enum Compared {
     /// Nothing: the images alone are measured.
     Nothing,
-    /// Another set of images, as a whole.
+    /// The distribution of another set of images.
     ImageSet {
-        /// Whether a file of statistics can stand for the set.
+        /// Whether a file of statistics can replace the images.
         statistics: bool,
     },
     /// The target of each image.
@@ -60,55 +60,56 @@ pub enum Compared {
     Segmentations,
 }
 
-/// A network whose features a metric compares; its weights are a file.
+/// A network whose features a metric compares; its weights are in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureNetwork {
     /// FID's Inception-v3; `crossfade weights get inception` fetches the weights.
     Inception,
-    /// The backbone of LPIPS; its weights must be given.
+    /// The backbone of LPIPS; the user must provide its weights.
     Lpips,
 }
 
 /// How `crossfade eval` offers a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// As `crossfade eval NAME` with the options that all metrics of its kind have; the text follows its help.
+    /// As `crossfade eval NAME` with the options that all metrics of its kind have.
     Common {
-        /// Examples.
+        /// Examples that follow the help text.
         examples: &'static str,
     },
     /// As `crossfade eval NAME` with options of its own, in `crossfade-cli/src/commands/eval/`.
     Own,
-    /// Not at all, for this reason.
+    /// Not at all.
     None {
-        /// Why.
+        /// The reason for the error message.
         reason: &'static str,
     },
 }
 
-/// What is known of a metric before anything is opened: one line of the registry.
+/// The description of a metric in the registry, before anything is opened.
 #[derive(Debug)]
 pub struct MetricSpec {
     /// Its name on the command line, in studies and in reports.
     pub name: &'static str,
     /// What it measures, in one line.
     pub about: &'static str,
-    /// The values that tables can show; the first is shown unless another is asked for.
+    /// The values that tables can show; the first is the default.
     pub values: &'static [Value],
     /// What it compares images with.
     pub compared: Compared,
-    /// The network that it needs.
+    /// The network that it needs, if any.
     pub network: Option<FeatureNetwork>,
-    /// Its protocols by name, the default first; empty if there is one only.
+    /// The names of its protocols, the default first; empty if there is only one.
     pub protocols: &'static [&'static str],
-    /// The fewest images that can be measured.
+    /// The minimum number of images.
     pub min_images: u64,
-    /// Must be raised with every change after which the same images get other values. Results of studies are kept under a
-    /// hash of this number, so that a corrected metric does not present values of the old one as its own.
+    /// Must be increased with every change after which the same images get other values. Results of studies are
+    /// stored under a hash of this number, so that values of an old version are never taken for those of a corrected
+    /// one.
     pub revision: u32,
     /// How `crossfade eval` offers it.
     pub verb: Verb,
-    /// Opens it: reads weights, checks the protocol.
+    /// Opens the metric: reads weights and checks the protocol.
     pub open: fn(&MetricOptions) -> Result<Box<dyn Metric>>,
 }
 
@@ -128,7 +129,7 @@ impl MetricSpec {
         }
     }
 
-    /// The value called `name`, in any case and with hyphens or spaces; the first one without a name.
+    /// The value called `name`, in any case and with hyphens or spaces; the first value if there is no name.
     pub fn value(&self, name: Option<&str>) -> Option<&'static Value> {
         let plain = |text: &str| text.to_lowercase().replace([' ', '_'], "-");
         match name {
@@ -137,76 +138,78 @@ impl MetricSpec {
         }
     }
 
-    /// Whether each image is compared with something of its own, which only a task can name.
+    /// Whether each image is compared with a target of its own, which only a task can provide.
     pub fn needs_targets(&self) -> bool {
         matches!(self.compared, Compared::Target | Compared::Map | Compared::Segmentations)
     }
 }
 
-/// How a metric is opened.
+/// The options with which a metric is opened.
 #[derive(Clone)]
 pub struct MetricOptions<'a> {
-    /// The protocol by name; the metric's first one without it.
+    /// The name of the protocol; `None` for the metric's first one.
     pub protocol: Option<&'a str>,
-    /// How pairs of images are compared, in place of a named protocol.
+    /// A custom protocol for image pairs, instead of a named one.
     pub pairs: Option<pairs::Protocol>,
-    /// Pixels that protocols of super-resolution leave out at every border: the scale factor.
+    /// The width of the border that super-resolution protocols leave out, in pixels: the scale factor.
     pub border: usize,
     /// The weights of the metric's network.
     pub weights: Option<&'a Path>,
     /// Whether equal images count as [`EQUAL_DB`], so that a mean over images stays finite.
     pub finite: bool,
-    /// Where the network runs, if the tensor engine runs it.
+    /// The device of the network, if the tensor engine runs it.
     pub device: &'a Device,
 }
 
-/// What the PSNR of two equal images counts as where a finite number is needed, in dB.
+/// The PSNR of two equal images in dB, where a finite number is needed.
 pub const EQUAL_DB: f64 = 100.0;
 
 impl<'a> MetricOptions<'a> {
-    /// Everything as the metric has it.
+    /// The default options of every metric.
     pub fn new(device: &'a Device) -> Self {
         Self { protocol: None, pairs: None, border: 0, weights: None, finite: false, device }
     }
 
-    /// The weights, or an error that says how to get them.
+    /// The weights, or an error that tells how to provide them.
     pub(super) fn weights_of(&self, metric: &str) -> Result<&'a Path> {
         self.weights.ok_or_else(|| Error::request(format!("{metric} needs the weights of its network: give --weights")))
     }
 }
 
-/// A metric ready to work.
+/// An opened metric.
 pub trait Metric: Send + Sync {
-    /// What a study states of how it measures, beyond the name of the protocol and the weights.
+    /// The facts of the measurement that a study states, besides the name of the protocol and the weights.
     fn facts(&self) -> Vec<(String, String)> {
         vec![]
     }
 
-    /// Works through what images are compared with, or reads what was kept of it. False if it was stopped before the end;
-    /// what was done by then may be kept. Metrics that compare with nothing, or with a target each, have nothing to do.
+    /// Processes the reference that images are compared with, or loads its stored result. Returns false if it was
+    /// stopped before the end; the progress until then may be stored. Metrics without a reference, or with one target
+    /// per image, do nothing.
     fn prepare(&mut self, _reference: &Reference, _work: &mut ReferenceWork) -> Result<bool> {
         Ok(true)
     }
 
-    /// A measurement of no images yet.
+    /// An empty accumulator.
     fn accumulator(&self) -> Box<dyn Accumulator + '_>;
 }
 
-/// A measurement that is going on.
+/// A measurement in progress.
 pub trait Accumulator {
-    /// Adds produced images. Batches do not matter, their order does.
+    /// Adds produced images. The result does not depend on how they are split into batches, but may depend on their
+    /// order.
     fn add(&mut self, samples: Vec<Sample>) -> Result<()>;
 
-    /// The values of all that was added.
+    /// The values of all images that were added.
     fn finish(self: Box<Self>) -> Result<Measurement>;
 }
 
-/// A produced image, and what it should have been if that is known.
+/// A produced image, and its target if there is one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// Its name in lists of values.
     pub name: String,
-    /// Where it comes from, for messages.
+    /// Its file or other origin, for error messages.
     pub origin: PathBuf,
     /// The image or map.
     pub output: Raster,
@@ -215,7 +218,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The target, which metrics that compare with one may rely on.
+    /// The target; an error if there is none.
     pub(super) fn target(&self) -> Result<&Raster> {
         self.target.as_ref().ok_or_else(|| self.error("there is no target to compare it with"))
     }
@@ -226,12 +229,12 @@ impl Sample {
     }
 }
 
-/// What came out.
+/// The result of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// Values, protocol and warnings.
     pub report: Report,
-    /// Name and value of each image, where a metric has a value for each.
+    /// Name and value of each image, for metrics that have a value per image.
     pub images: Vec<(String, f64)>,
 }
 
@@ -241,7 +244,7 @@ impl From<Report> for Measurement {
     }
 }
 
-/// What a set of images is compared with.
+/// What a set of produced images is compared with.
 pub enum Reference<'a> {
     /// Nothing, or a target for each image.
     None,
@@ -252,7 +255,7 @@ pub enum Reference<'a> {
 }
 
 impl Reference<'_> {
-    /// The images, for metrics that need them all.
+    /// The images, for metrics that need all of them.
     pub(super) fn images(&self, metric: &str) -> Result<&dyn Dataset> {
         match self {
             Self::Images(images) => Ok(*images),
@@ -262,28 +265,28 @@ impl Reference<'_> {
     }
 }
 
-/// How a reference is worked through, and where it is kept from one run to the next.
+/// How a reference is processed, and where its result is stored between runs.
 pub struct ReferenceWork<'a> {
-    /// Where it is kept; none if it need not be.
+    /// Where the result is stored; `None` if it is not.
     pub store: Option<ReferenceStore<'a>>,
-    /// Whether to stop.
+    /// Returns true if the work should stop.
     pub stop: &'a dyn Fn() -> bool,
-    /// Is told how many images of how many are done.
+    /// Called with the number of finished images and of all images.
     pub progress: &'a mut dyn FnMut(usize, usize),
 }
 
-/// Directories in which a reference is kept.
+/// The directories in which the result for a reference is stored.
 #[derive(Clone, Debug)]
 pub struct ReferenceStore<'a> {
-    /// A hash of everything that the kept file depends on.
+    /// A hash of everything on which the stored file depends.
     pub key: String,
-    /// Where it is written.
+    /// The directory for writing.
     pub cache: &'a Path,
-    /// Where it is looked for first; this may be read-only.
+    /// A directory that is searched first; it may be read-only.
     pub shared: Option<&'a Path>,
 }
 
-/// Produced images as a set, for networks that read sets.
+/// Produced images as a dataset, for networks that read datasets.
 pub(super) struct Produced(pub Vec<Image>);
 
 impl Produced {

@@ -1,4 +1,4 @@
-//! Metrics, each with its protocol: a number that does not say how it was made cannot be compared.
+//! Metrics, each with a stated protocol: values measured in different ways cannot be compared.
 //!
 //! Each metric is one file and one line of [`registry`]; the trait they implement is in [`metric`]. Both `crossfade eval`
 //! and studies find metrics there, and every measurement ends in a [`Report`].
@@ -24,14 +24,14 @@ pub use metric::{
 pub use raster::{FloatImage, Raster};
 pub use registry::{METRIC_NAMES, RegisteredMetric};
 
-/// The outcome of one evaluation: values, and everything that someone needs to make them again.
+/// The result of one evaluation: the values, and everything that is needed to reproduce them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// The metric's name on the command line.
     pub metric: String,
-    /// How it was measured: protocol, weights and their hash, counts, resize mode, versions; in the order to show.
+    /// How it was measured: protocol, weights and their hash, counts, resize mode, versions; in the order of display.
     pub protocol: Vec<(String, String)>,
-    /// The results, in the order to show.
+    /// The results, in the order of display.
     pub values: Vec<(String, f64)>,
     /// What a reader must know before using the numbers.
     pub warnings: Vec<String>,
@@ -44,7 +44,7 @@ impl Report {
         Self { metric: metric.into(), ..Self::default() }.with("version", version)
     }
 
-    /// States one more fact of the protocol.
+    /// Adds one fact of the protocol.
     #[must_use]
     pub fn with(mut self, key: &str, fact: impl fmt::Display) -> Self {
         self.protocol.push((key.into(), fact.to_string()));
@@ -74,6 +74,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys = self.values.iter().map(|(n, _)| n).chain(self.protocol.iter().map(|(k, _)| k));
+        // Characters and not bytes, because names contain letters such as é.
         let width = keys.map(|k| k.chars().count()).max().unwrap_or(0);
         for (name, value) in &self.values {
             writeln!(f, "{name:width$}  {value:.6}")?;

@@ -1,4 +1,4 @@
-//! No metric: a study that only makes images and counts evaluations.
+//! No metric, for studies that only produce images and count evaluations.
 use super::Report;
 use super::metric::{Accumulator, Compared, Measurement, Metric, MetricSpec, Sample, Verb};
 use crate::error::Result;

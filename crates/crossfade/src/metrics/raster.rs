@@ -1,29 +1,30 @@
-//! Images as metrics take them, 8-bit files or arrays of floats, and the components that full-reference metrics compare.
+//! Images as metrics read them (8-bit files or arrays of floats), and the components that full-reference metrics
+//! compare.
 use std::path::Path;
 
 use npyz::{NpyFile, Order};
 
 use super::pairs::{Channel, Protocol};
 use crate::data::Image;
-use crate::files::read_limited;
 use crate::data::image::{MAX_FILE, MAX_PIXELS};
 use crate::error::{Error, Result};
+use crate::files::read_limited;
 
-/// An image with values from 0 to 255, rows from the top, channels interleaved; 1 channel (grey) or 3 (RGB).
+/// An image with values from 0 to 255, top row first, channels interleaved; 1 channel (grey) or 3 (RGB).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Raster {
     /// An 8-bit image.
     Bytes(Image),
-    /// An array of floats, which may lie a little outside of the range.
+    /// An array of floats, which may slightly exceed the range.
     Floats(FloatImage),
 }
 
 /// An image of floats.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FloatImage {
-    /// Pixels per row.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
     /// 1 (grey) or 3 (RGB).
     pub channels: usize,
@@ -34,9 +35,9 @@ pub struct FloatImage {
 /// One channel, or the luma, of an image.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Component {
-    /// Pixels per row.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
     /// `height * width` numbers.
     pub values: Vec<f64>,
@@ -73,7 +74,7 @@ impl Raster {
         }
     }
 
-    /// Its size for messages.
+    /// A description of the size for messages.
     pub fn describe_size(&self) -> String {
         let (width, height, channels) = self.size();
         let kind = if channels == 1 { "grey" } else { "RGB" };
@@ -88,7 +89,7 @@ impl Raster {
         }
     }
 
-    /// The image itself, or the nearest 8-bit image of floats.
+    /// The image itself; floats are rounded to 8 bits.
     pub fn into_image(self) -> Image {
         match self {
             Self::Bytes(image) => image,
@@ -99,7 +100,7 @@ impl Raster {
         }
     }
 
-    /// What a metric compares under `protocol`, without the border; the reason if nothing is left.
+    /// The components that are compared under `protocol`, without the border, or the reason why nothing is left.
     pub(super) fn components(&self, protocol: &Protocol) -> std::result::Result<Vec<Component>, String> {
         let ((width, height, channels), border) = (self.size(), 2 * protocol.crop);
         if width <= border || height <= border {
@@ -113,7 +114,7 @@ impl Raster {
     }
 }
 
-/// The components of interleaved values, each of which `number` turns into a number from 0 to 255.
+/// The components of interleaved values; `number` converts each to a number from 0 to 255.
 fn components<T: Copy>(
     values: &[T],
     number: impl Fn(T) -> f64,
@@ -121,6 +122,7 @@ fn components<T: Copy>(
     protocol: &Protocol,
 ) -> Vec<Component> {
     let (crop, border) = (protocol.crop, 2 * protocol.crop);
+    // Quantised before the luma is computed, as if the image had been saved as 8 bits.
     let level = |v: T| if protocol.quantise { number(v).round().clamp(0.0, 255.0) } else { number(v) };
     let component = |value: &dyn Fn(&[T]) -> f64| {
         let rows = values.chunks_exact(width * channels).skip(crop).take(height - border);
@@ -139,7 +141,7 @@ fn components<T: Copy>(
 
 impl FloatImage {
     fn from_npy(bytes: &[u8]) -> std::result::Result<Self, String> {
-        // Later versions of the format give the header's length in four bytes, and the reader allocates whatever they say.
+        // From version 2 on the header's length has four bytes, and the reader would allocate as much as they claim.
         if bytes.get(6).is_some_and(|&v| v > 1) {
             let length = bytes.get(8..12).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize);
             length.filter(|n| *n <= bytes.len()).ok_or("the header is longer than the file")?;
@@ -166,7 +168,7 @@ impl FloatImage {
         if let Some(bad) = values.iter().find(|v| !v.is_finite()) {
             return Err(format!("the array holds {bad}, which is no brightness"));
         }
-        // A prediction may overshoot a little; numbers far beyond are on another scale.
+        // A prediction may slightly exceed the range; numbers far outside are on another scale, such as 0 to 255.
         if let Some(far) = values.iter().find(|v| !(-127.5..=382.5).contains(*v)) {
             return Err(format!("the array holds {}; floats must go from 0 (black) to 1 (white)", far / 255.0));
         }
@@ -174,7 +176,7 @@ impl FloatImage {
     }
 }
 
-/// Y of BT.601 from 16 to 235, as `rgb2ycbcr` of MATLAB computes it of values from 0 to 255.
+/// The luma of BT.601 from 16 to 235, as computed by MATLAB's `rgb2ycbcr` from values from 0 to 255.
 fn luma_601([r, g, b]: [f64; 3]) -> f64 {
     16.0 + (65.481 * r + 128.553 * g + 24.966 * b) / 255.0
 }

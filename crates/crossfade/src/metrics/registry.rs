@@ -1,4 +1,4 @@
-//! The registered metrics: one line each.
+//! The registered metrics, one line each.
 use super::metric::MetricSpec;
 use super::{edges, features, none, pairs, regions, saliency};
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ pub const METRIC_NAMES: [&str; SPECS.len()] = {
     names
 };
 
-/// A metric of the registry; it is written as its name.
+/// A metric of the registry; in files it is its name.
 #[derive(Clone, Copy)]
 pub struct RegisteredMetric(&'static MetricSpec);
 
@@ -53,7 +53,7 @@ impl RegisteredMetric {
         })
     }
 
-    /// The metric that has a value of this name, for users who take a value such as `MAE` for a metric.
+    /// The metric that has a value of this name, for users who write a value such as `MAE` as a metric.
     pub fn with_value(name: &str) -> Option<Self> {
         Self::all().find(|metric| metric.value(Some(name)).is_some())
     }
@@ -103,7 +103,8 @@ impl<'de> Deserialize<'de> for RegisteredMetric {
                     "`{name}` is a value of `{metric}`: {advice}, metric = \"{metric}\" and value = \"{name}\""
                 ))
             }
-            // Serde's own words for an enum: the reader of configurations finds the nearest name in them.
+            // The same error as for an enum: the reader of configurations extracts the names from it to suggest the
+            // nearest one.
             None => D::Error::unknown_variant(&name, &METRIC_NAMES),
         })
     }
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
     use crate::metrics::{Better, Compared};
 
-    /// Results of studies are found by these: two metrics or values of one name would be mixed up.
+    /// Results of studies are stored under these names: two metrics or values of one name would be mixed up.
     #[test]
     fn names_are_unique_and_metrics_are_found_by_them() {
         for (i, metric) in RegisteredMetric::all().enumerate() {

@@ -1,4 +1,4 @@
-//! Statistics of repeated runs: mean, spread, confidence intervals, Welch's t-test, bootstrap.
+//! Statistics of repeated runs: mean, standard deviation, confidence intervals, Welch's t-test, bootstrap.
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::files::read_limited;
 use crate::rng::{Purpose, Stream};
 
-/// Largest report that is read.
+/// Size limit of a report in bytes.
 const MAX_REPORT: u64 = 64 << 20;
 
-/// Mean and spread of repeated measurements.
+/// Mean and standard deviation of repeated measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// The number of measurements.
@@ -38,6 +38,7 @@ impl Summary {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
         let std = (values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (n - 1.0)).sqrt();
+        // Student's t and not 1.96: with three to five runs the normal interval is far too narrow.
         let half = t_quantile(0.05, n - 1.0) * std / n.sqrt();
         Ok(Self { n: values.len(), mean, std, interval: [mean - half, mean + half] })
     }
@@ -59,7 +60,7 @@ impl Summary {
     }
 }
 
-/// The outcome of Welch's test of equal means; the variances may differ.
+/// The result of Welch's test of equal means; the variances may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Welch {
     /// The first sample.
@@ -81,7 +82,7 @@ impl Welch {
     pub fn test(a: &[f64], b: &[f64]) -> Result<Self> {
         let (a, b) = (Summary::of(a)?, Summary::of(b)?);
         let (ea, eb) = (a.error(), b.error());
-        // Equal values have a deviation of a few roundings.
+        // The standard deviation of equal values may be a few rounding errors instead of zero.
         if (ea + eb).sqrt() <= 1e-12 * a.mean.abs().max(b.mean.abs()) {
             return Err(Error::request("all values of each sample are equal; without spread there is no t-test"));
         }
@@ -93,7 +94,7 @@ impl Welch {
         Ok(Self { a, b, t, df, p: t_two_sided(t, df), interval })
     }
 
-    /// The paper's marks: `**` below 0.01, `*` below 0.05, nothing above.
+    /// The paper's significance marks: `**` below 0.01, `*` below 0.05, nothing above.
     pub fn marks(&self) -> &'static str {
         match self.p {
             p if p < 0.01 => "**",
@@ -127,13 +128,13 @@ pub fn t_two_sided(t: f64, df: f64) -> f64 {
     incomplete_beta(df / 2.0, 0.5, df / (df + t * t))
 }
 
-/// The t beyond which, on both sides together, lies the probability `p` in (0, 1).
+/// The quantile t with P(|T| ≥ t) = `p`, for `p` in (0, 1).
 pub fn t_quantile(p: f64, df: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     while t_two_sided(high, df) > p && high < 1e300 {
         (low, high) = (high, 2.0 * high);
     }
-    // Bisection ends when no number lies between.
+    // Bisection ends when there is no f64 between both ends.
     loop {
         let middle = 0.5 * (low + high);
         if middle <= low || middle >= high {
@@ -152,7 +153,7 @@ pub fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };
     }
-    // The fraction converges fast only below the mean.
+    // The continued fraction converges fast only below the mean; above it, symmetry helps.
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - incomplete_beta(b, a, 1.0 - x);
     }
@@ -162,6 +163,7 @@ pub fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
 
 /// 1/(1 + d_1/(1 + d_2/(1 + ...))) by Lentz's method.
 fn beta_fraction(a: f64, b: f64, x: f64) -> f64 {
+    // Lentz's method divides by its terms; zeros are replaced by this number.
     const TINY: f64 = 1e-300;
     let nonzero = |v: f64| if v.abs() < TINY { TINY } else { v };
     let (mut c, mut d) = (1.0, 1.0 / nonzero(1.0 - (a + b) * x / (a + 1.0)));
@@ -184,9 +186,11 @@ fn beta_fraction(a: f64, b: f64, x: f64) -> f64 {
     fraction
 }
 
-/// The percentile interval that holds `confidence` (0.95, say) of a statistic over resamples with replacement.
+/// The percentile interval that contains the share `confidence` (such as 0.95) of a statistic over resamples with
+/// replacement.
 ///
-/// `statistic` is given the indices of one resample, each below `n`. The result depends on the seed alone.
+/// `statistic` is called with the indices of one resample, each below `n`. The result depends on the seed and not on
+/// the number of threads.
 pub fn bootstrap(
     n: usize,
     resamples: usize,
@@ -199,6 +203,7 @@ pub fn bootstrap(
         return Err(Error::request(message));
     }
     let one = |k: usize| {
+        // One stream per resample, so that the resamples can run in parallel in any order.
         let mut stream = Stream::new(seed, k as u64, 0, Purpose::Bootstrap);
         let indices: Vec<usize> = (0..n).map(|_| stream.below(n as u64) as usize).collect();
         statistic(&indices)
@@ -212,23 +217,23 @@ pub fn bootstrap(
     Ok([percentile(&found, tail), percentile(&found, 1.0 - tail)])
 }
 
-/// The percentile of a sorted list, interpolated linearly.
+/// The percentile of a sorted list, with linear interpolation.
 fn percentile(sorted: &[f64], share: f64) -> f64 {
-    let place = share * (sorted.len() - 1) as f64;
-    let (below, above) = (sorted[place as usize], sorted[(place.ceil() as usize).min(sorted.len() - 1)]);
-    below + (above - below) * place.fract()
+    let position = share * (sorted.len() - 1) as f64;
+    let (below, above) = (sorted[position as usize], sorted[(position.ceil() as usize).min(sorted.len() - 1)]);
+    below + (above - below) * position.fract()
 }
 
-/// One number of a report that `crossfade eval --json` printed, and the protocol beside it.
+/// One value of a report of `crossfade eval --json`, and the protocol of the report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reported {
-    /// The number.
+    /// The value.
     pub value: f64,
     /// The protocol that the report states.
     pub protocol: Vec<(String, String)>,
 }
 
-/// Reads the value called `name`, or the one that has the name of the report's metric.
+/// Reads the value called `name`, or the one with the name of the report's metric.
 pub fn read_report(path: &Path, name: Option<&str>) -> Result<Reported> {
     let bad = |message: String| Error::file(path, message);
     let json: Value = serde_json::from_slice(&read_limited(path, MAX_REPORT)?)

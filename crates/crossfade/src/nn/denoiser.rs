@@ -283,7 +283,10 @@ mod tests {
         for decoders in [Decoders::Two, Decoders::One, Decoders::Conv] {
             let net = denoiser(decoders, Attenuation::Constant);
             let x_t = noise([2, 3, 16, 24]);
-            let (same, each) = (net.heads(x_t.clone(), &[0.3], &Context::default()), net.heads(x_t.clone(), &[0.3, 0.3], &Context::default()));
+            let (same, each) = (
+                net.heads(x_t.clone(), &[0.3], &Context::default()),
+                net.heads(x_t.clone(), &[0.3, 0.3], &Context::default()),
+            );
             assert_eq!(to_host(same.eps.clone()), to_host(each.eps));
             let alone = to_host(net.heads(x_t.narrow(0, 1, 1), &[0.3], &Context::default()).eps);
             let pairs = alone.iter().zip(to_host(same.eps).split_off(alone.len()));

@@ -16,7 +16,7 @@ use crate::tensorfile::TensorFile;
 /// The network whose features are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Backbone {
+pub enum FeatureNet {
     /// AlexNet: fast, the usual choice for reports.
     Alex,
     /// VGG-16: slower, the usual choice for training.
@@ -34,7 +34,7 @@ struct Stage {
     compared: bool,
 }
 
-impl Backbone {
+impl FeatureNet {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Alex, Self::Vgg];
 
@@ -122,7 +122,7 @@ impl Backbone {
 /// A backbone with its weights.
 #[derive(Clone, Debug)]
 pub struct Lpips {
-    backbone: Backbone,
+    backbone: FeatureNet,
     path: PathBuf,
     sha256: String,
     convs: Vec<(Tensor<4>, Tensor<1>)>,
@@ -131,7 +131,7 @@ pub struct Lpips {
 
 impl Lpips {
     /// Reads the weights of `backbone` from a safetensors file that has exactly those.
-    pub fn load(path: &Path, backbone: Backbone, device: &Device) -> Result<Self> {
+    pub fn load(path: &Path, backbone: FeatureNet, device: &Device) -> Result<Self> {
         let file = TensorFile::open(path)?;
         backbone.check(&file.shapes()).map_err(|message| Error::file(path, message))?;
         let device = device.clone().without_autodiff();
@@ -158,7 +158,7 @@ impl Lpips {
     }
 
     /// The network whose features are compared.
-    pub fn backbone(&self) -> Backbone {
+    pub fn backbone(&self) -> FeatureNet {
         self.backbone
     }
 
@@ -175,7 +175,7 @@ impl Lpips {
     /// Σ_l mean over pixels of Σ_c w_lc (â_lc − b̂_lc)², where â_l are the features of layer l at unit length.
     ///
     /// # Shapes
-    /// `a` and `b` `[B, 1 or 3, H, W]` from −1 to 1, sides at least [`Backbone::min_side`]; to `[B]`.
+    /// `a` and `b` `[B, 1 or 3, H, W]` from −1 to 1, sides at least [`FeatureNet::min_side`]; to `[B]`.
     pub fn forward(&self, a: Tensor<4>, b: Tensor<4>) -> Tensor<1> {
         let (mut a, mut b) = (scaled(a), scaled(b));
         let mut total: Option<Tensor<1>> = None;

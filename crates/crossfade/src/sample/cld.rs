@@ -1,17 +1,17 @@
-//! Samplers of critically damped Langevin diffusion (§9): the state is (x, v), and only v is driven by noise.
+//! Samplers for critically damped Langevin diffusion (§9): the state is (x, v), and only v is driven by noise.
 use super::{Hooks, Sampler, Setting, State, steps};
 use crate::error::Result;
 use crossfade_math::Field;
 use crossfade_math::process::Cld;
 use std::cell::Cell;
 
-/// All that these samplers may know of a network.
+/// The interface of a network for these samplers.
 pub trait VelocityScore<F> {
     /// ∇_v ln p_t(x, v).
     fn score(&self, x: &F, v: &F, t: f64) -> Result<F>;
 }
 
-/// What is solved: a network's view of the process.
+/// A network and the process that it was trained for.
 pub struct CldProblem<'a, F> {
     /// The network, or an oracle.
     pub net: &'a dyn VelocityScore<F>,
@@ -34,7 +34,7 @@ impl<'a, F: Field> CldProblem<'a, F> {
 }
 
 impl<F: Field> Setting<F> for CldProblem<'_, F> {
-    /// Standard normals for x and v; both are scaled here.
+    /// Standard normals for x and v, which `solve` scales to the prior.
     type Start = (F, F);
     fn kind(&self) -> String {
         "cld".into()
@@ -48,8 +48,8 @@ impl<F: Field> Setting<F> for CldProblem<'_, F> {
     }
 }
 
-/// One step of Euler–Maruyama backwards in time: dx = −βv/M, dv = βx + Γβv/M + 2Γβ score, noise √(2Γβ) in v. The last
-/// noise is dropped.
+/// One step of Euler–Maruyama backwards in time: dx = −βv/M, dv = βx + Γβv/M + 2Γβ score, with noise √(2Γβ) in v. In
+/// the last step no noise is added.
 fn euler_step<F: Field>(
     p: &CldProblem<F>,
     (x, v): (&F, &F),
@@ -63,12 +63,13 @@ fn euler_step<F: Field>(
     let mut pushed =
         F::lincomb(&[((1.0 + gamma * inverse * h).into(), v), (h.into(), x), ((2.0 * gamma * h).into(), &score)]);
     if s > 0.0 {
+        // Noise 4n, so that the numbering of noise is the same as in `sscs`, which draws four per step.
         pushed = F::lincomb(&[(1.0.into(), &pushed), ((2.0 * gamma * h).sqrt().into(), &(hooks.noise)(4 * n))]);
     }
     Ok((moved, pushed))
 }
 
-/// Euler–Maruyama. An observer sees x as its own estimate: no x_0 is predicted.
+/// Euler–Maruyama. The network does not predict x_0, so observers get x in its place.
 pub fn euler_maruyama<F: Field>(
     p: &CldProblem<F>,
     times: &[f64],
@@ -82,9 +83,10 @@ pub fn euler_maruyama<F: Field>(
     Ok(x)
 }
 
-/// The reverse equation is dx = −βv/M, dv = βx − Γβv/M + noise (exact: the equilibrium process with the velocity turned)
-/// plus dv = 2Γβ (score + v/M), for which the score is asked at the step's first time. The last step is one of Euler
-/// without noise, as its authors do. Step n takes the noises 4n to 4n + 3.
+/// The symmetric splitting of CLD's authors (§9). The reverse equation is split into dx = −βv/M, dv = βx − Γβv/M +
+/// noise, which is the forward process with reversed velocity and is solved exactly, and dv = 2Γβ (score + v/M), for
+/// which the score is evaluated once, at the first time of the step. The last step is a step of Euler without noise, as
+/// in the authors' code. Step n uses the noises 4n to 4n + 3.
 pub fn sscs<F: Field>(p: &CldProblem<F>, times: &[f64], (mut x, mut v): (F, F), hooks: &mut Hooks<F>) -> Result<F> {
     for (n, t, s) in steps(times) {
         (hooks.observe)(State { step: n, t, x_t: &x, x0: &x });
@@ -102,7 +104,7 @@ pub fn sscs<F: Field>(p: &CldProblem<F>, times: &[f64], (mut x, mut v): (F, F), 
     Ok(x)
 }
 
-/// The forward process over ∫β = b with the velocity turned round, drawn exactly.
+/// An exact draw from the forward process over ∫β = b with reversed velocity.
 fn exact<F: Field>(cld: &Cld, b: f64, (x, v): (&F, &F), [z_x, z_v]: [&F; 2]) -> (F, F) {
     let m = cld.transition(b);
     let (l_xx, l_xv, l_vv) = cld.noise(b).cholesky();

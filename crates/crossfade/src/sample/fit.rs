@@ -1,7 +1,7 @@
-//! Which samplers run on which process, and what `auto` stands for.
+//! Decides which samplers can run on which process, and resolves `auto`.
 //!
 //! A sampler's loop is written for one of three forms of a process ([`Form`]). This file is the only place that decides
-//! which form a sampler uses on a process; everything else asks here.
+//! which form a sampler uses on a process.
 use super::cld::{CldProblem, VelocityScore};
 use super::gaussian::{Denoise, GaussianProblem};
 use super::{AttenuationProblem, Heads, Hooks, Predict, Sampler};
@@ -12,11 +12,11 @@ use crossfade_math::{Adm, Gaussian, GaussianFn, Grid, GridKind, Prediction, Proc
 /// The form in which a sampler uses a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Form {
-    /// By phi and eps.
+    /// By phi and eps of attenuation.
     Attenuation(Adm),
     /// By (α_t, σ_t): x_t = α_t x_0 + σ_t eps.
     Gaussian(Gaussian),
-    /// By the score of a velocity.
+    /// By the score of the velocity in CLD.
     Velocity(Cld),
 }
 
@@ -29,7 +29,7 @@ impl Sampler {
             Process::Cld(cld) => loops.cld.is_some().then_some(Form::Velocity(*cld)),
             _ => {
                 let gaussian = process.gaussian().filter(|_| loops.gaussian.is_some())?;
-                // At α_1 = 0 these would divide by zero in their first step.
+                // With α_1 = 0 some samplers would divide by zero in their first step.
                 let defined = gaussian.alpha(1.0) > 0.0 || !self.needs_signal_at_start();
                 defined.then_some(Form::Gaussian(gaussian))
             }
@@ -46,7 +46,8 @@ impl Sampler {
         Self::ALL.iter().copied().filter(|sampler| sampler.form(process).is_some()).collect()
     }
 
-    /// The sampler itself, or for `auto` that of the process; an error lists those that fit.
+    /// The sampler itself, or for `auto` that of the process. If it cannot run on the process, the error lists those
+    /// that can.
     pub fn resolved(self, process: &Process) -> Result<Self> {
         let sampler = if self == Self::Auto { Self::parse(process.sampler())? } else { self };
         if sampler.form(process).is_some() {
@@ -61,7 +62,7 @@ impl Sampler {
         )))
     }
 
-    /// The family of times for `auto`: what the papers of process and sampler use.
+    /// The grid for `auto`, which is the one in the papers of process and sampler.
     fn own_grid(self, process: &Process) -> GridKind {
         let own = process.grid();
         let Some(Form::Gaussian(gaussian)) = self.form(process) else { return own };
@@ -69,9 +70,9 @@ impl Sampler {
             return own;
         }
         match (own, self) {
-            // DDIM's sequence for CIFAR-10.
+            // DDIM's quadratic sequence for CIFAR-10.
             (_, Self::Ddim) if gaussian.tick().is_some() => GridKind::UniformSqrt,
-            // Where α_1 = 0, ln(α/σ) is infinite at t = 1 and few steps would spend most of theirs near it.
+            // If α_1 = 0, ln(α/σ) is infinite at t = 1, and a grid that is uniform in it would put most steps near t = 1.
             (GridKind::UniformT, Self::Dpmpp2M | Self::UniPc | Self::Heun | Self::HeunChurn)
                 if gaussian.tick().is_none() && gaussian.alpha(1.0) > 0.0 =>
             {
@@ -81,7 +82,7 @@ impl Sampler {
         }
     }
 
-    /// The family of times that is meant: `wanted`, or for `auto` what suits process and sampler.
+    /// The grid `wanted`, or for `auto` the one for process and sampler.
     pub fn grid(self, process: &Process, wanted: &GridKind) -> GridKind {
         if *wanted == GridKind::Auto { self.own_grid(process) } else { wanted.clone() }
     }
@@ -96,31 +97,30 @@ impl Sampler {
         times.map_err(Error::Request)
     }
 
-    /// How often it evaluates the network: counted by a run on a single number, because samplers differ in their first and
-    /// last steps.
+    /// The number of network evaluations of a run. It is counted by running the sampler on a single number, because
+    /// samplers treat their first and last steps differently.
     pub fn evaluations(self, process: &Process, times: &[f64]) -> Result<usize> {
         let mut hooks = Hooks { noise: &mut |_| 0.0, observe: &mut |_| () };
-        let net = Zero { phi_parts: process.phi_parts() };
+        let net = ZeroNetwork { phi_parts: process.phi_parts() };
         let sampled = match self.resolved(process)?.form(process) {
             Some(Form::Velocity(cld)) => self.run(&CldProblem::new(&net, cld), times, (0.0, 0.0), &mut hooks),
-            Some(Form::Gaussian(gaussian)) => {
-                self.run(&GaussianProblem::new(&net, gaussian), times, 1.0, &mut hooks)
-            }
+            Some(Form::Gaussian(gaussian)) => self.run(&GaussianProblem::new(&net, gaussian), times, 1.0, &mut hooks),
             Some(Form::Attenuation(adm)) => self.run(&AttenuationProblem::new(&net, adm), times, 1.0, &mut hooks),
             None => Err(Error::Run(format!("{} has no form of {}", self.name(), process.name()))),
         };
         Ok(sampled?.nfe)
     }
 
-    /// The largest number of steps that takes at most `most` evaluations; one if that takes more.
+    /// The largest number of steps with at most `most` evaluations; 1 if even one step takes more.
     pub fn steps_within(self, process: &Process, grid: &Grid, most: usize) -> Result<usize> {
-        let taken = |steps: usize| self.evaluations(process, &self.times(process, grid, steps)?);
-        // The last step, and for some the first, takes fewer evaluations; an extra one at the end of the grid takes more.
+        let evaluations = |steps: usize| self.evaluations(process, &self.times(process, grid, steps)?);
+        // The first guess may be off: some samplers take fewer evaluations in the first or last step, and some grids
+        // have an extra step at the end.
         let mut steps = (most / self.evaluations_per_step()).max(1);
-        while steps < most && taken(steps + 1).is_ok_and(|n| n <= most) {
+        while steps < most && evaluations(steps + 1).is_ok_and(|n| n <= most) {
             steps += 1;
         }
-        while steps > 1 && taken(steps)? > most {
+        while steps > 1 && evaluations(steps)? > most {
             steps -= 1;
         }
         Ok(steps)
@@ -128,23 +128,23 @@ impl Sampler {
 }
 
 /// A network whose outputs are all zero, to count evaluations.
-struct Zero {
+struct ZeroNetwork {
     phi_parts: usize,
 }
 
-impl Predict<f64> for Zero {
+impl Predict<f64> for ZeroNetwork {
     fn predict(&self, _: &f64, _: f64) -> Result<Heads<f64>> {
         Ok(Heads { phi: vec![0.0; self.phi_parts], eps: 0.0 })
     }
 }
 
-impl Denoise<f64> for Zero {
+impl Denoise<f64> for ZeroNetwork {
     fn denoise(&self, _: &f64, _: f64) -> Result<Prediction<f64>> {
         Ok(Prediction { x0: 0.0, eps: 0.0 })
     }
 }
 
-impl VelocityScore<f64> for Zero {
+impl VelocityScore<f64> for ZeroNetwork {
     fn score(&self, _: &f64, _: &f64, _: f64) -> Result<f64> {
         Ok(0.0)
     }

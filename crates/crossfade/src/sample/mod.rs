@@ -1,9 +1,10 @@
-//! Samplers: from noise at time 1 to x_0. Each is one function that owns its loop; one file, and one line in `registry.rs`.
+//! Samplers: from noise at t = 1 to x_0 at t = 0. Each sampler is one function with its own loop, in one file, and has
+//! one line in `registry.rs`.
 //!
-//! They know a network only through [`Predict`], [`gaussian::Denoise`] or [`cld::VelocityScore`] and combine images only through
-//! [`Field`], so the laboratory runs the same lines in f64 that sampling runs on tensors. Every step of attenuation is the
-//! analytic one, `anchor + H_s(phi) + σ_s eps`, plus what a higher order adds: hence any attenuation, any noise scale, any
-//! number of steps from 1 up.
+//! They use a network only through [`Predict`], [`gaussian::Denoise`] or [`cld::VelocityScore`], and combine images
+//! only through [`Field`]. The laboratory can therefore run the same code in f64 that sampling runs on tensors. For
+//! attenuation every step is the analytic one, `anchor + H_s(phi) + σ_s eps`, plus the correction of a higher order, so
+//! that samplers work with any attenuation, any noise scale and any number of steps.
 mod ab2;
 mod alg2;
 pub mod cld;
@@ -23,7 +24,7 @@ use crate::error::{Error, Result};
 use crossfade_math::{Adm, Blend, Estimate, Field};
 use std::cell::Cell;
 
-/// What a network predicts at x_t.
+/// The outputs of a network at x_t.
 #[derive(Clone, Debug)]
 pub struct Heads<F> {
     /// The parts of phi_hat.
@@ -32,28 +33,28 @@ pub struct Heads<F> {
     pub eps: F,
 }
 
-/// All that a sampler may know of a network.
+/// The interface of a network for the samplers of attenuation.
 pub trait Predict<F> {
     /// phi_hat and eps_hat at (x_t, t); t is in (0, 1].
     fn predict(&self, x_t: &F, t: f64) -> Result<Heads<F>>;
 }
 
-/// What the samplers of attenuation solve: a network and the process that it was trained for.
+/// A network, the process that it was trained for, and the settings of a run.
 pub struct AttenuationProblem<'a, F> {
     /// The network, or an oracle.
     pub net: &'a dyn Predict<F>,
     /// The process that it was trained for.
     pub process: Adm,
-    /// How its heads become one estimate.
+    /// How the outputs of its heads are combined to one estimate.
     pub blend: Blend,
-    /// Limits x̂_0 to ±clip at every step.
+    /// x̂_0 is clamped to ±clip at every step.
     pub clip: Option<f64>,
-    /// Evaluations so far.
+    /// Network evaluations so far.
     evaluations: Cell<usize>,
 }
 
 impl<'a, F: Field> AttenuationProblem<'a, F> {
-    /// A problem without clipping or blending.
+    /// A problem without clamping, with the estimate of both heads.
     pub fn new(net: &'a dyn Predict<F>, process: Adm) -> Self {
         Self { net, process, blend: Blend::Heads, clip: None, evaluations: Cell::new(0) }
     }
@@ -65,52 +66,52 @@ impl<'a, F: Field> AttenuationProblem<'a, F> {
         Ok(self.blend.estimate(&self.process, x_t, &heads.phi, &heads.eps, t, self.clip))
     }
 
-    /// The deterministic first-order step from an estimate at t to s, exact while phi and eps stay as they are.
+    /// The deterministic first-order step from t to s, which is exact if phi and eps are constant.
     fn first_order(&self, e: &Estimate<F>, t: f64, s: f64) -> F {
         self.process.ddim(e, None, 0.0, t, s)
     }
 }
 
-/// One state of a run, as offered to an observer: the network's input and its estimate there.
+/// One state of a run for an observer: the input of the network and its estimate of x_0.
 pub struct State<'a, F> {
-    /// Number of the step, from 0.
+    /// The index of the step, from 0.
     pub step: usize,
-    /// Its time.
+    /// The time.
     pub t: f64,
-    /// The state.
+    /// x_t.
     pub x_t: &'a F,
     /// The estimate of x_0 at that state.
     pub x0: &'a F,
 }
 
-/// Where a run reports to and takes its noise from.
+/// Callbacks of a run.
 pub struct Hooks<'a, F> {
-    /// Standard normals for step `n` of a stochastic sampler.
+    /// Gives the standard normals for step `n` of a stochastic sampler.
     pub noise: &'a mut dyn FnMut(usize) -> F,
-    /// Sees every intermediate state.
+    /// Is called with every intermediate state.
     pub observe: &'a mut dyn FnMut(State<'_, F>),
 }
 
 /// The result of a run.
 pub struct Sampled<F> {
-    /// x at time 0.
+    /// x at t = 0.
     pub x0: F,
-    /// Network evaluations used.
+    /// The number of network evaluations.
     pub nfe: usize,
 }
 
-/// A network's view of a process, in one of the forms that samplers know.
+/// A network under a process, in one of the three forms that samplers are written for.
 pub trait Setting<F> {
-    /// What a run starts from.
+    /// The state at t = 1 that a run starts from.
     type Start;
 
-    /// What kind of process this is, for messages.
+    /// The kind of process, for messages.
     fn kind(&self) -> String;
 
-    /// How often the network was evaluated.
+    /// The counter of network evaluations.
     fn evaluations(&self) -> &Cell<usize>;
 
-    /// The loop of a sampler that knows this form.
+    /// Runs the loop of a sampler; none if it has no loop for this form.
     fn solve(&self, sampler: Sampler, times: &[f64], x: Self::Start, hooks: &mut Hooks<F>) -> Option<Result<F>>;
 }
 
@@ -128,7 +129,7 @@ impl<F: Field> Setting<F> for AttenuationProblem<'_, F> {
 }
 
 impl Sampler {
-    /// Runs from the state at time 1 over `times` (descending, first 1, last 0).
+    /// Runs the sampler from the state `x` over `times`, which descend from 1 to 0.
     pub fn run<F: Field, P: Setting<F>>(
         self,
         problem: &P,
@@ -136,10 +137,11 @@ impl Sampler {
         x: P::Start,
         hooks: &mut Hooks<F>,
     ) -> Result<Sampled<F>> {
+        // A wrong grid would give plausible but wrong images, so it is rejected here for all samplers.
         check_times(times)?;
         problem.evaluations().set(0);
-        let unfit = || format!("the sampler {} does not fit the process {}", self.name(), problem.kind());
-        let x0 = problem.solve(self, times, x, hooks).ok_or_else(|| Error::Request(unfit()))??;
+        let no_loop = || format!("the sampler {} does not fit the process {}", self.name(), problem.kind());
+        let x0 = problem.solve(self, times, x, hooks).ok_or_else(|| Error::Request(no_loop()))??;
         Ok(Sampled { x0, nfe: problem.evaluations().get() })
     }
 }
@@ -152,7 +154,7 @@ fn check_times(times: &[f64]) -> Result<()> {
     Ok(())
 }
 
-/// The steps (n, t, s) of a grid.
+/// The steps (n, t, s) of a grid: step n goes from time t to time s < t.
 fn steps(times: &[f64]) -> impl Iterator<Item = (usize, f64, f64)> + '_ {
     times.windows(2).enumerate().map(|(n, w)| (n, w[0], w[1]))
 }

@@ -1,13 +1,19 @@
-//! The older release's second-order sampler: Heun on the drift −C − eps/√t of the reverse SDE, plus the bridge's noise.
-//! Only steps of full length are corrected; it converges like a first-order method because the noise is frozen.
-use super::{Hooks, AttenuationProblem, State, steps};
+//! The second-order sampler of the reference's older release: Heun on the drift −C − eps/√t of the reverse SDE, plus
+//! the noise of the bridge. Only steps of full length are corrected. It converges with first order, because the
+//! predictor ignores the noise.
+use super::{AttenuationProblem, Hooks, State, steps};
 use crate::error::Result;
 use crossfade_math::{AttenuationFn, Estimate, Field};
 
-pub fn reference_heun<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub fn reference_heun<F: Field>(
+    problem: &AttenuationProblem<F>,
+    times: &[f64],
+    mut x: F,
+    hooks: &mut Hooks<F>,
+) -> Result<F> {
     let process = problem.process;
     let full = (times[0] - times[1]) * (1.0 - 1e-9);
-    // dx/d(−t) = −h(phi) − (dσ²/dt)/σ eps; ½ of the noise term's weight would be the probability flow.
+    // dx/d(−t) = −h(phi) − (dσ²/dt)/σ eps. The probability-flow equation would have half the weight of eps.
     let drift = |e: &Estimate<F>, t: f64| {
         let h = process.attenuation.h(&e.phi, &t.into());
         let c_eps = -process.noise.variance_slope(t) / process.noise.sigma(t);
@@ -21,7 +27,7 @@ pub fn reference_heun<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], 
             x = process.ddim(&e, z.as_ref(), 1.0, t, s);
             continue;
         }
-        // The predictor goes without noise, which is added once at the end.
+        // The noise is added once at the end, not in the predictor.
         let (dt, d) = (t - s, drift(&e, t));
         let predicted = F::lincomb(&[(1.0.into(), &x), (dt.into(), &d)]);
         let d_s = drift(&problem.estimate(&predicted, s)?, s);

@@ -1,24 +1,24 @@
-//! The registered samplers: one line each.
+//! The registry of samplers: one line each.
 use super::cld::{self, CldProblem};
 use super::gaussian::{GaussianProblem, ddim, euler, heun, multistep};
 use super::{AttenuationProblem, Hooks, ab2, alg2, data2m, first_order, midpoint, predictor_corrector, reference_heun};
 use crate::error::Result;
 use crossfade_math::{Field, registry};
 
-/// A loop over `times` (descending, first 1, last 0) from the state at time 1.
+/// The loop of a sampler over `times`, which descend from 1 to 0, from the state at t = 1.
 type Loop<P, S, F> = fn(&P, &[f64], S, &mut Hooks<F>) -> Result<F>;
 
-/// A sampler's loops, one for each form in which a process can be known.
+/// The loops of a sampler, one for each form of a process that it supports.
 pub(super) struct Loops<'a, F> {
-    /// By phi and eps: attenuation.
+    /// By phi and eps of attenuation.
     pub attenuation: Option<Loop<AttenuationProblem<'a, F>, F, F>>,
     /// By (α_t, σ_t): x_t = α_t x_0 + σ_t eps.
     pub gaussian: Option<Loop<GaussianProblem<'a, F>, F, F>>,
-    /// By the score of a velocity: CLD.
+    /// By the score of the velocity in CLD.
     pub cld: Option<Loop<CldProblem<'a, F>, (F, F), F>>,
 }
 
-/// What a line of the registry says of a sampler.
+/// The properties of a sampler, as its line in the registry gives them.
 struct Entry<'a, F> {
     order: u32,
     evaluations_per_step: usize,
@@ -28,13 +28,13 @@ struct Entry<'a, F> {
     loops: Loops<'a, F>,
 }
 
-/// A sampler without noise, of that order of convergence, that evaluates the network once a step.
+/// A sampler without noise with this order of convergence; it evaluates the network once per step.
 fn deterministic<'a, F>(order: u32) -> Entry<'a, F> {
     let loops = Loops { attenuation: None, gaussian: None, cld: None };
     Entry { order, evaluations_per_step: 1, is_stochastic: false, revision: 1, needs_signal_at_start: false, loops }
 }
 
-/// A sampler that adds noise, of that order of convergence in distribution.
+/// A sampler that adds noise, with this order of convergence in distribution.
 fn stochastic<'a, F>(order: u32) -> Entry<'a, F> {
     Entry { is_stochastic: true, ..deterministic(order) }
 }
@@ -44,13 +44,13 @@ impl<'a, F> Entry<'a, F> {
         Self { evaluations_per_step, ..self }
     }
 
-    /// States that the same network makes other images than by revision 1; see [`Sampler::revision`].
+    /// Sets the revision after a change of the sampler; see [`Sampler::revision`].
     #[allow(dead_code, reason = "no sampler was changed since revisions are counted")]
     fn revision(self, revision: u32) -> Self {
         Self { revision, ..self }
     }
 
-    /// Its first step divides by α_1: no process that ends in pure noise can use it.
+    /// The first step divides by α_1, so the sampler cannot run on processes with α_1 = 0.
     fn needs_signal_at_start(self) -> Self {
         Self { needs_signal_at_start: true, ..self }
     }
@@ -77,7 +77,7 @@ registry! {
     pub enum Sampler("sampler", dispatch = each_sampler) {
         /// The paper's Alg. 2: the bridge with both heads.
         Alg2 = "alg2" => stochastic(1).attenuation(alg2::alg2),
-        /// Deterministic, first order: DDIM on this process, the reference's default.
+        /// Deterministic and of first order: DDIM for attenuation, the reference's default.
         FirstOrder = "first-order" => deterministic(1).attenuation(|p, times, x, hooks| first_order::ddim(p, times, x, hooks, 0.0)),
         /// DDIM with η = ½, halfway between deterministic and Alg. 2.
         DdimHalf = "ddim-half" => stochastic(1).attenuation(|p, times, x, hooks| first_order::ddim(p, times, x, hooks, 0.5)),
@@ -85,44 +85,46 @@ registry! {
         Ab2 = "ab2" => deterministic(2).attenuation(ab2::ab2),
         /// Second-order multistep on the estimate of x_0.
         Data2M = "data-2m" => deterministic(2).attenuation(data2m::data2m),
-        /// Predictor–corrector: AB2 and AM3 at one evaluation a step, guarded against amplification.
+        /// Predictor–corrector with AB2 and AM3, one evaluation per step; the corrector is left out where it would be
+        /// unstable.
         PredictorCorrector = "pc" => deterministic(3).attenuation(predictor_corrector::predictor_corrector),
-        /// Alg. 2 of second order: the bridge with a linear estimate of x_0.
+        /// The second-order version of Alg. 2, with an estimate of x_0 that is linear in t.
         Alg2Second = "alg2-second" => stochastic(2).attenuation(data2m::alg2_second),
-        /// Single-step second order, two evaluations a step.
+        /// Single-step second order, two evaluations per step.
         Midpoint = "midpoint" => deterministic(2).evaluations(2).attenuation(midpoint::midpoint),
-        /// The older release's Heun with bridge noise, two evaluations a step; kept for comparison.
+        /// Heun with bridge noise of the reference's older release, two evaluations per step; kept for comparison.
         ReferenceHeun = "reference-heun" => stochastic(1).evaluations(2).attenuation(reference_heun::reference_heun),
         /// DDIM with the requested η, 0 by default; Euler in κ = σ/α.
         Ddim = "ddim" => deterministic(1).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
-        /// DDPM's own, on any subset of times: the posterior with variance β̃, which is η = 1.
+        /// DDPM's sampler on any subset of times: the posterior with variance β̃, which is DDIM with η = 1.
         Ancestral = "ancestral" => stochastic(1).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, 1.0)),
-        /// The same with variance β.
+        /// DDPM's sampler with variance β.
         AncestralLarge = "ancestral-large" => stochastic(1).gaussian(ddim::ancestral_large),
-        /// Euler–Maruyama on the reverse equation, the paper's choice for most baselines.
+        /// Euler–Maruyama for the reverse SDE, the paper's choice for most baselines.
         EulerMaruyama = "euler-maruyama"
             => stochastic(1).needs_signal_at_start().gaussian(euler::euler_maruyama).cld(cld::euler_maruyama),
         /// Euler–Maruyama in κ.
         KappaMaruyama = "kappa-maruyama" => stochastic(1).needs_signal_at_start().gaussian(euler::kappa_maruyama),
-        /// Score-SDE's predictor: the chain's own transition, reversed.
+        /// Score-SDE's predictor: the discretised reverse of the forward step.
         ReverseDiffusion = "reverse-diffusion" => stochastic(1).needs_signal_at_start().gaussian(euler::reverse_diffusion),
-        /// Euler in t on the probability flow.
+        /// Euler in t for the probability-flow ODE.
         ProbabilityFlow = "probability-flow" => deterministic(1).needs_signal_at_start().gaussian(euler::probability_flow),
         /// EDM's Heun, deterministic.
         Heun = "heun"
             => deterministic(2).evaluations(2).gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &heun::Churn::NONE)),
-        /// EDM's Heun with churn, by default that of its CIFAR-10 runs.
+        /// EDM's Heun with churn, by default with EDM's settings for CIFAR-10.
         HeunChurn = "heun-churn"
             => stochastic(1).evaluations(2).gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &p.churn)),
         /// DPM-Solver++(2M).
         Dpmpp2M = "dpmpp-2m" => deterministic(2).gaussian(multistep::dpmpp_2m),
-        /// UniPC-2 with data prediction: a predictor of second order, which the corrector makes third.
+        /// UniPC-2 with data prediction: a second-order predictor with a corrector that raises the order to three.
         UniPc = "unipc" => deterministic(3).gaussian(multistep::unipc),
-        /// CLD's symmetric splitting: half an exact step without the score, a whole step of the score, the other half.
+        /// The symmetric splitting of CLD's authors: half an exact step without the score, a full step of the score,
+        /// another half.
         Sscs = "sscs" => stochastic(1).cld(cld::sscs),
     }
     placeholder {
-        /// The sampler that suits the process.
+        /// The default sampler of the process.
         #[default]
         Auto = "auto" => deterministic(0),
     }
@@ -133,29 +135,29 @@ impl Sampler {
         each_sampler!(self, entry e => e)
     }
 
-    /// The order of convergence on a grid that suits it (for attenuation: constant, uniform in √t); of the distribution
-    /// where it draws noise.
+    /// The order of convergence on a suitable grid (for attenuation: constant attenuation, uniform in √t). For
+    /// stochastic samplers it is the order of the distribution.
     pub fn order(self) -> u32 {
         self.entry::<f64>().order
     }
 
-    /// Network evaluations a step, at most.
+    /// The largest number of network evaluations per step.
     pub fn evaluations_per_step(self) -> usize {
         self.entry::<f64>().evaluations_per_step
     }
 
-    /// Whether it adds noise in its steps.
+    /// Whether it adds noise.
     pub fn is_stochastic(self) -> bool {
         self.entry::<f64>().is_stochastic
     }
 
-    /// A number that must be raised with every change after which the same network makes other images by this sampler.
-    /// Results of studies are kept under a hash of it, so that a corrected sampler does not present old values as its own.
+    /// A number that must be raised with every change of the sampler that changes its images. The results of studies
+    /// are stored under a hash of it, so that old results are not taken for those of the changed sampler.
     pub fn revision(self) -> u32 {
         self.entry::<f64>().revision
     }
 
-    /// Whether it steps in t or κ from the very start, which needs a trace of the image there: α_1 > 0.
+    /// Whether its first step is in t or in κ, which needs α_1 > 0.
     pub(super) fn needs_signal_at_start(self) -> bool {
         self.entry::<f64>().needs_signal_at_start
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The largest of these files that is read.
+/// The size limit of these files.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
 
 /// The fact that identifies the weights of the metric's network.
@@ -25,7 +25,7 @@ pub(super) struct Record {
     pub version: String,
     /// The study.
     pub study: Study,
-    /// What values depend on beside the images: metric, protocol, weights, reference.
+    /// The facts that values depend on besides the images: metric, protocol, weights, reference.
     pub facts: Vec<(String, String)>,
     /// The revisions of the code that values depend on, by name; see [`revisions`].
     pub revisions: BTreeMap<String, u32>,
@@ -83,7 +83,7 @@ pub(super) struct Cell {
     pub row: usize,
     /// The column: steps or evaluations.
     pub column: usize,
-    /// How images are made.
+    /// The sampling settings.
     pub sample: SampleConfig,
     /// The seed of their noise.
     pub seed: u64,
@@ -103,7 +103,7 @@ pub(super) struct CellResult {
     pub nfe: usize,
     /// All values of the metric.
     pub values: Vec<(String, f64)>,
-    /// (t, mean square of the estimate of x_0 at t minus the final x_0), if asked for.
+    /// (t, mean square of the estimate of x_0 at t minus the final x_0), if the study measures it.
     pub estimate: Vec<[f64; 2]>,
     /// The duration of the measurement.
     pub seconds: f64,
@@ -114,10 +114,10 @@ pub(super) fn cells(record: &Record, row: usize, of: &Row, column: usize, identi
     let config = RunConfig::parse(&identity.config, &identity.name)?;
     let sample = of.sampling(&config, &record.study, column)?;
     let unwritable = |e: serde_json::Error| Error::Run(e.to_string());
-    // Only the sampler of this cell: a change of another one leaves the cell valid.
+    // Only the revision of this cell's sampler: a change of another sampler leaves the cell valid.
     let own = [SHARED.to_string(), METRIC.to_string(), sampler_entry(sample.sampler)];
     let revisions = own.map(|name| record.revisions.get(&name).copied());
-    let mut found = vec![];
+    let mut cells = vec![];
     for &seed in &record.study.sample.seeds {
         let all = (
             (&record.version, &revisions),
@@ -127,9 +127,9 @@ pub(super) fn cells(record: &Record, row: usize, of: &Row, column: usize, identi
             &record.facts,
         );
         let key = sha256(&serde_json::to_vec(&all).map_err(unwritable)?)[..32].to_string();
-        found.push(Cell { row, column, sample: sample.clone(), seed, key });
+        cells.push(Cell { row, column, sample: sample.clone(), seed, key });
     }
-    Ok(found)
+    Ok(cells)
 }
 
 /// The directory of a study.
@@ -163,12 +163,12 @@ impl StudyDir {
         Ok(())
     }
 
-    /// The identity of model `number`, if it is trained.
+    /// The identity of model `number`, if it is trained already.
     pub fn known(&self, study: &Study, number: usize) -> Option<Identity> {
         readable(&self.identity(&crate::config::slug(&study.model[number].name)))
     }
 
-    /// The result of a cell, if it is there.
+    /// The result of a cell, if it exists.
     pub fn result(&self, key: &str) -> Option<CellResult> {
         readable::<CellResult>(&self.cell(key)).filter(|result| result.key == key)
     }
@@ -186,8 +186,8 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     }
 }
 
-/// Reads a file if it exists and is complete. What a full disk or an interrupted copy has left counts as missing, so that
-/// it is made again.
+/// Reads a file if it exists and is complete. Incomplete files, of a full disk or an interrupted copy, count as
+/// missing, so that they are made again.
 pub(super) fn readable<T: DeserializeOwned>(path: &Path) -> Option<T> {
     read(path).ok().flatten()
 }
@@ -199,8 +199,8 @@ pub(super) fn write(path: &Path, value: &impl Serialize) -> Result<()> {
     write_atomic(path, &text)
 }
 
-/// Must be raised with every change after which the same checkpoint makes other images by the same sampler: of networks,
-/// processes, grids of times, autoencoders. Samplers and metrics have revisions of their own.
+/// Must be raised with every change of networks, processes, grids of times or autoencoders that changes the images of a
+/// checkpoint. Samplers and metrics have revisions of their own.
 const SHARED_REVISION: u32 = 1;
 
 /// The entry of [`SHARED_REVISION`] in a record.
@@ -215,9 +215,9 @@ fn sampler_entry(sampler: Sampler) -> String {
 
 /// The revisions of the code that the values of a plan depend on.
 ///
-/// Results are kept under a hash of these numbers and of the program's version. The version alone would not do: after a
-/// correction between two versions, old values would be taken for those of the corrected code. A digest of the sources would
-/// do too much: every comment would make a study start over.
+/// Results are stored under a hash of these numbers and of the program's version. The version alone is not enough:
+/// after a correction between two versions, old values would be taken for those of the corrected code. A hash of the
+/// source code would be too much: every changed comment would make a study start again.
 fn revisions(plan: &Plan) -> Result<BTreeMap<String, u32>> {
     let metric = plan.study.evaluate.metric.revision;
     let mut all = BTreeMap::from([(SHARED.to_string(), SHARED_REVISION), (METRIC.to_string(), metric)]);
@@ -237,7 +237,7 @@ impl Record {
         Ok(Self { version, study, facts, revisions: revisions(plan)?, reference })
     }
 
-    /// The record without what may differ between machines, or be changed without measuring again.
+    /// The record without the parts that may differ between machines or change without measuring again.
     pub fn essence(&self) -> Self {
         let mut record = self.clone();
         record.study.base = PathBuf::new();
@@ -245,15 +245,16 @@ impl Record {
             model.checkpoint = model.checkpoint.as_ref().map(|_| PathBuf::new());
         }
         record.reference = String::new();
-        // All values are kept, so which of them a table shows makes no other study.
+        // All values are stored, so a study stays the same if its table shows another one.
         record.study.evaluate.value = None;
         record
     }
 
-    /// Whether both are records of one study; one of them may not know which weights the metric has.
+    /// Whether both are records of one study. A run that only trains may not know the weights of the metric, so that
+    /// these may be missing in one of them.
     pub fn continues(&self, other: &Self) -> bool {
         let weights = |record: &Self| record.facts.iter().find(|(key, _)| key == WEIGHTS).cloned();
-        let rest = |record: &Self| {
+        let without_weights = |record: &Self| {
             let mut rest = record.essence();
             rest.facts.retain(|(key, _)| key != WEIGHTS);
             rest
@@ -262,7 +263,7 @@ impl Record {
             (Some(a), Some(b)) => a == b,
             _ => true,
         };
-        same && rest(self) == rest(other)
+        same && without_weights(self) == without_weights(other)
     }
 }
 
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_changes_with_all_that_matters_and_nothing_else() {
+    fn a_key_changes_with_everything_that_changes_values_and_nothing_else() {
         let plain = key(&record(), &identity());
         let records: [fn(&mut Record); 11] = [
             |r| r.version = "2".into(),
@@ -339,11 +340,8 @@ mod tests {
         other.study.title = "another".into();
         other.study.evaluate.value = Some("fid".into());
         // A correction of a sampler leaves the results of the others as they are.
-        other
-            .revisions
-            .iter_mut()
-            .filter(|(n, _)| n.starts_with("sampler") && **n != own_sampler())
-            .for_each(|(_, n)| *n = 2);
+        let is_other = |name: &String| name.starts_with("sampler") && *name != own_sampler();
+        other.revisions.iter_mut().filter(|(name, _)| is_other(name)).for_each(|(_, revision)| *revision = 2);
         (same.name, same.seconds) = ("b".into(), Some(1.0));
         assert_eq!(key(&other, &same), plain);
     }

@@ -1,16 +1,16 @@
-//! Results as charts.
+//! The results of a study as charts.
 use super::results::{Entry, Results};
 use crate::error::Result;
 use crate::metrics::{Better, Value};
 use crate::plot::{Band, Chart, Series};
 
-/// The file of the metric over evaluations.
+/// The file of the chart of the metric over network evaluations.
 pub(super) const CHART: &str = "chart.svg";
-/// The file of the estimate over t.
+/// The file of the chart of the estimate of x_0 over t.
 pub(super) const ESTIMATE: &str = "estimate.svg";
 
 impl Results {
-    /// The charts for which there are values, each with its file name.
+    /// The charts for which there are values: file name and SVG.
     pub fn charts(&self) -> Result<Vec<(&'static str, String)>> {
         let mut found = vec![];
         let measured = self.rows.iter().any(|row| row.entries.iter().flatten().any(|e| e.mean.is_some()));
@@ -33,6 +33,7 @@ impl Results {
         };
         let means = points(&|e| e.mean);
         let positive = means.iter().flatten().all(|p| p.1 > 0.0);
+        // Metrics such as FID fall over orders of magnitude; values where higher is better, such as PSNR, do not.
         let log = positive && value.better == Better::Lower;
         let chart = Chart {
             title: self.title.clone(),
@@ -41,7 +42,8 @@ impl Results {
             log,
             series: self.rows.iter().zip(means).map(|(r, points)| Series { name: r.label.clone(), points }).collect(),
         };
-        // Few seeds give wide intervals, and a logarithmic axis cannot show their negative ends.
+        // With few seeds intervals are wide; on a logarithmic axis their lower ends are limited, because they may be
+        // negative.
         let least = |e: &Entry| if log { 0.1 * e.mean.unwrap_or(0.0) } else { f64::NEG_INFINITY };
         let low = points(&|e| Some(e.spread?.interval[0].max(least(e))));
         let high = points(&|e| Some(e.spread?.interval[1]));

@@ -1,4 +1,4 @@
-//! Two checkpoints side by side: the same noise, the same metric.
+//! Comparison of two checkpoints: the same noise, the same metric.
 use super::denoise::{Denoising, denoising};
 use super::evaluator::held_out_images;
 use super::page::{Page, Td};
@@ -7,8 +7,6 @@ use super::results::Results;
 use super::run::{Event, Only, Options, run};
 use super::subject::{held_out_pair, images};
 use super::table::number;
-use crate::generate::Pipeline;
-use crate::torchfile::Weights;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::{Axes, Difference, Evaluate, Study, StudyModel, differences};
 use crate::cost::Cost;
@@ -16,32 +14,34 @@ use crate::data::{Image, contact_sheet};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
+use crate::generate::Pipeline;
 use crate::generate::Shard;
 use crate::metrics::EQUAL_DB;
+use crate::torchfile::Weights;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// Images of equal noise that are compared one by one.
+/// The number of image pairs from equal noise that are compared.
 const PAIRS: u64 = 64;
 /// Images per checkpoint on a sheet.
-const SHOWN: usize = 12;
+const SHEET_IMAGES: usize = 12;
 
 /// What to compare.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Checkpoints or directories of runs.
     pub checkpoints: [PathBuf; 2],
-    /// How images are made, for both.
+    /// How images are made; the same for both.
     pub sample: Axes,
-    /// How they are evaluated.
+    /// How images are evaluated.
     pub evaluate: Evaluate,
     /// Directory for results and report.
     pub out: PathBuf,
-    /// Where relative paths of images start.
+    /// The directory that relative paths of images start from.
     pub data_root: Option<PathBuf>,
-    /// The weights of the metric's network; those of the cache without it.
+    /// The weights of the metric's network; by default the cached ones.
     pub weights: Option<PathBuf>,
     /// Images per batch; this changes the speed and nothing else.
     pub batch: usize,
@@ -89,11 +89,11 @@ pub struct Comparison {
     /// The reason if they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_denoised: Option<String>,
-    /// Where the configurations differ.
+    /// The options in which the configurations differ.
     pub differences: Vec<Difference>,
 }
 
-/// Compares two checkpoints; none if it was stopped before the end.
+/// Compares two checkpoints; none if `stop` was set before the end. `tell` is called with the progress.
 pub fn compare(
     request: &Request,
     device: &Device,
@@ -114,7 +114,7 @@ pub fn compare(
     let differences = differences(&checkpoints[0].config, &checkpoints[1].config)?;
     if let Some(d) = differences.iter().find(|d| ["task.kind", "task.scale", "task.size"].contains(&d.key.as_str())) {
         let [a, b] = d.values.clone().map(|value| value.unwrap_or("–".into()));
-        return Err(Error::request(format!("the two do different things: {} is {a} and {b}", d.key)));
+        return Err(Error::request(format!("the checkpoints are for different tasks: {} is {a} and {b}", d.key)));
     }
     let study = Study {
         title: "A against B".into(),
@@ -156,7 +156,7 @@ pub fn compare(
     };
     let (denoising, not_denoised) = match denoising(&checkpoints, &plan.base, request.batch, device) {
         Ok(found) => (found, None),
-        // The rest of the comparison does not depend on it.
+        // The rest of the comparison does not depend on the denoising errors, so the reason is only reported.
         Err(error) => (vec![], Some(error.to_string())),
     };
     let found = Comparison { sides: [side(0), side(1)], results, likeness, denoising, not_denoised, differences };
@@ -184,36 +184,38 @@ fn likeness(
     let count = PAIRS.min(request.sample.count);
     let (mut found, mut sheets) = (vec![], vec![]);
     for &column in plan.study.sample.columns() {
-        let (mut made, mut wanted) = (vec![], vec![]);
+        let (mut outputs, mut targets) = (vec![], vec![]);
         for (i, checkpoint) in checkpoints.iter().enumerate() {
             let Some(row) = rows.iter().find(|row| row.model == i) else { continue };
             let sample = row.sampling(&plan.models[i].config, &plan.study, column)?;
             let pipeline = Pipeline::open(checkpoint, Weights::Ema, &sample, device)?;
             let Some(set) = &held_out else {
-                let mut made_here = vec![];
+                let mut own = vec![];
                 let batch = request.batch.max(1);
                 for from in (0..count).step_by(batch) {
                     let to = (from + batch as u64).min(count);
-                    made_here.extend(images(&pipeline, seed, [from, to], None)?.images);
+                    own.extend(images(&pipeline, seed, [from, to], None)?.images);
                 }
-                made.push(made_here);
+                outputs.push(own);
                 continue;
             };
             let pair = |k| held_out_pair(&pipeline, seed, &**set, k);
             let pairs: Vec<[Image; 2]> = (0..count).map(pair).collect::<Result<_>>()?;
-            let (outputs, targets) = pairs.into_iter().map(Into::into).unzip();
-            made.push(outputs);
-            wanted = targets;
+            let (own, wanted) = pairs.into_iter().map(Into::into).unzip();
+            outputs.push(own);
+            targets = wanted;
         }
-        let [a, b] = &made[..] else { continue };
+        let [a, b] = &outputs[..] else { continue };
         if a[0].pixels.len() != b[0].pixels.len() {
             continue;
         }
+        // Equal images have an infinite PSNR, which would hide all others in the mean.
         let sum: f64 = a.iter().zip(b).map(|(a, b)| a.psnr(b).min(EQUAL_DB)).sum();
         found.push(Likeness { column, images: count, psnr: sum / count as f64 });
-        let shown: Vec<_> = [a, b, &wanted].into_iter().flat_map(|list| list.iter().take(SHOWN).cloned()).collect();
-        let sheet = contact_sheet(&shown, SHOWN.min(a.len()), 1, 1);
-        let places = if wanted.is_empty() { "A above, B below" } else { "A, B, and the targets" };
+        let shown: Vec<_> =
+            [a, b, &targets].into_iter().flat_map(|list| list.iter().take(SHEET_IMAGES).cloned()).collect();
+        let sheet = contact_sheet(&shown, SHEET_IMAGES.min(a.len()), 1, 1);
+        let places = if targets.is_empty() { "A above, B below" } else { "A, B, and the targets" };
         let caption = format!("{column} {}: {places}", plan.study.sample.columns_are());
         sheets.push(Sheet { png: sheet.encode_png(&[])?, width: sheet.width, caption });
     }

@@ -1,4 +1,5 @@
-//! The denoising errors of two networks on the same images at the same noise level, whatever their processes.
+//! The denoising errors of two networks on the same images at the same noise levels. The processes of the networks may
+//! differ.
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::RunConfig;
 use crate::data::Dataset;
@@ -28,7 +29,8 @@ pub struct Denoising {
     pub images: usize,
 }
 
-/// The errors of both networks on the first training images of `base`; an error gives the reason if they cannot be compared.
+/// The errors of both networks on the first training images of `base`; an error gives the reason if they cannot be
+/// compared.
 pub(super) fn denoising(
     checkpoints: &[Checkpoint; 2],
     base: &RunConfig,
@@ -71,7 +73,7 @@ fn error(
     (set, batch): (&dyn Dataset, usize),
     device: &Device,
 ) -> Result<f64> {
-    // The nearest time that the network knows.
+    // The nearest time that the network was trained on.
     let t = process.time_of_ratio(ratio);
     let t = process.tick().map_or(t, |tick| (t / tick).round().max(1.0) * tick);
     let network = &checkpoint.config.network;

@@ -1,4 +1,4 @@
-//! How the images of a study are evaluated: the metric, what it compares with, and the facts that values depend on.
+//! The evaluation of a study's images: the metric, its reference, and the facts that values depend on.
 use super::Plan;
 use super::cell::WEIGHTS;
 use super::held_out::{HeldOutTargets, hash_images};
@@ -18,9 +18,9 @@ use crate::task::TaskConfig;
 use crate::train;
 use std::path::{Path, PathBuf};
 
-/// Where a set of images to compare with comes from.
+/// The source of the reference images.
 enum ReferenceSource {
-    /// The metric compares with nothing, or with the target of each image.
+    /// The metric needs no reference, or compares each image with its target.
     None,
     Images(Box<dyn Dataset>),
     Statistics(Box<Statistics>),
@@ -28,17 +28,17 @@ enum ReferenceSource {
     Targets,
 }
 
-/// The metric of a study; it is opened before anything is trained, and prepared before the first measurement.
+/// The metric of a study. It is opened before anything is trained, and prepared before the first measurement.
 pub(super) struct Evaluator {
     spec: RegisteredMetric,
-    /// None where models are only trained and the metric's weights may be missing.
+    /// None if models are only trained, where the weights of the metric may be missing.
     metric: Option<Box<dyn Metric>>,
     reference: ReferenceSource,
     held_out: Option<HeldOut>,
     prepared: bool,
-    /// What values depend on beside the images.
+    /// The facts that values depend on besides the images.
     pub facts: Vec<(String, String)>,
-    /// The reference in words.
+    /// A description of the reference.
     pub reference_text: String,
 }
 
@@ -56,7 +56,7 @@ impl HeldOut {
 }
 
 impl Evaluator {
-    /// Opens what the metric of a plan needs; `weights` are those of its network, by default the cached ones.
+    /// Opens the metric of a plan; `weights` are those of its network, by default the cached ones.
     ///
     /// Without `measuring` only models are trained, and weights may be missing.
     pub fn open(plan: &Plan, weights: Option<&Path>, measuring: bool, device: &Device) -> Result<Self> {
@@ -85,15 +85,15 @@ impl Evaluator {
             Ok(())
         };
         if let Some(HeldOut { images, count, .. }) = &held_out {
-            // Where there is no set to compare with, the held-out images are what outputs are compared with.
+            // Without a reference set, outputs are compared with the targets of the held-out images.
             let alone = matches!(reference, ReferenceSource::None);
             images_fact(if alone { "reference" } else { "held-out" }, &**images, *count)?;
         }
         match &reference {
             ReferenceSource::None => (),
             ReferenceSource::Targets => {
-                // The targets and not the images they are made of: another task makes other targets of the same images, and
-                // statistics that are kept under these facts must not be taken for theirs.
+                // The hash is that of the targets and not of the images: another task makes other targets from the same
+                // images, and statistics that are stored under these facts must not be used for it.
                 if let Some(held_out) = &held_out {
                     images_fact("reference", &held_out.targets(), held_out.count)?;
                 }
@@ -105,7 +105,7 @@ impl Evaluator {
                 fact("reference sha256", sha256(&bytes));
             }
         }
-        // Opened before anything is trained, so that the wrong file of weights is not found out hours later.
+        // Opened before anything is trained, so that a wrong file of weights is reported now and not hours later.
         let options = MetricOptions {
             protocol,
             border: plan.held_out.task.task().scale(),
@@ -134,8 +134,9 @@ impl Evaluator {
         self.prepared
     }
 
-    /// Works through the reference, or reads what is kept of it in `cache` or in `shared`, which may be read-only;
-    /// `progress` is told (done, all). False if `stop` became true before the end; what is done by then is kept.
+    /// Processes the reference, or reads its statistics from `cache` or from `shared`, which may be read-only.
+    /// `progress` is called with (images done, all images). False if `stop` became true before the end; what is done by
+    /// then is stored.
     pub fn prepare(
         &mut self,
         cache: &Path,
@@ -146,7 +147,7 @@ impl Evaluator {
         let Some(metric) = &mut self.metric else {
             return Err(Error::Run(format!("the metric {} was not opened", self.spec.name)));
         };
-        // The estimate of x_0 has nothing to do with the reference.
+        // The statistics of the reference do not depend on whether the estimate of x_0 is measured.
         let facts: Vec<_> = self.facts.iter().filter(|(key, _)| key != "estimate").collect();
         let key = sha256(format!("{:?} revision {}", facts, self.spec.revision).as_bytes())[..32].to_string();
         let store = Some(ReferenceStore { key, cache, shared });
@@ -173,7 +174,7 @@ impl Evaluator {
     }
 }
 
-/// The weights of the metric's network: those that were given, or the cached ones.
+/// The weights of the metric's network: the given ones, or the cached ones.
 fn weights_of(spec: RegisteredMetric, given: Option<&Path>, measuring: bool) -> Result<Option<PathBuf>> {
     let (Some(network), None) = (spec.network, given) else {
         return Ok(given.filter(|_| spec.network.is_some()).map(Path::to_path_buf));
@@ -189,7 +190,7 @@ fn weights_of(spec: RegisteredMetric, given: Option<&Path>, measuring: bool) -> 
     }
 }
 
-/// The number of held-out images that a measurement takes, of which there are `len`.
+/// The number of held-out images per measurement; an error if there are fewer.
 fn first_images(len: usize, count: u64) -> Result<usize> {
     match usize::try_from(count) {
         Ok(count) if count <= len => Ok(count),
@@ -207,9 +208,10 @@ pub(super) fn held_out_images(plan: &Plan, device: &Device) -> Result<Option<Box
 
 /// The images that a configuration of the plan names.
 fn images_of(plan: &Plan, config: &RunConfig, device: &Device) -> Result<Box<dyn Dataset>> {
-    // A checkpoint carries its autoencoder along; the path in its configuration may be of another machine.
-    let carried = plan.models.iter().filter(|m| m.config.latent == config.latent).find_map(|m| m.checkpoint.as_ref());
-    let latent = match (&config.latent, carried) {
+    // A checkpoint contains its autoencoder; the path in its configuration may be that of another machine.
+    let checkpoint =
+        plan.models.iter().filter(|m| m.config.latent == config.latent).find_map(|m| m.checkpoint.as_ref());
+    let latent = match (&config.latent, checkpoint) {
         (None, _) => None,
         (Some(_), Some(path)) => Latent::of(&Checkpoint::open(&checkpoint::newest(path)?)?, device)?,
         (Some(latent), None) => Some(Latent::open(latent, device)?),
@@ -217,10 +219,10 @@ fn images_of(plan: &Plan, config: &RunConfig, device: &Device) -> Result<Box<dyn
     train::images(config, latent.as_ref())
 }
 
-/// What the metric of a plan compares with, and that in words.
+/// The reference of a plan's metric, and its description.
 fn reference(plan: &Plan, held_out: Option<&HeldOut>, device: &Device) -> Result<(ReferenceSource, String)> {
     let (evaluate, spec) = (&plan.study.evaluate, plan.study.evaluate.metric);
-    let statistics_will_do = match spec.compared {
+    let accepts_statistics = match spec.compared {
         Compared::ImageSet { statistics } => statistics,
         Compared::Nothing => return Ok((ReferenceSource::None, "none".into())),
         Compared::Target | Compared::Map | Compared::Segmentations => {
@@ -241,7 +243,7 @@ fn reference(plan: &Plan, held_out: Option<&HeldOut>, device: &Device) -> Result
             let rooted = plan.data_root.as_ref().map(|root| root.join(place).display().to_string());
             match features::open(&rooted.unwrap_or_else(|| place.to_string()))? {
                 Input::Images(images) => Ok(described(images)),
-                Input::Statistics(statistics) if statistics_will_do => {
+                Input::Statistics(statistics) if accepts_statistics => {
                     Ok((ReferenceSource::Statistics(statistics), format!("statistics {place}")))
                 }
                 Input::Statistics(_) => {

@@ -1,10 +1,11 @@
-//! Held-out images of a task: which ones they are, and what a network should make of them.
+//! The held-out images of a task, their targets, and their hash.
 use crate::data::{Dataset, Image};
 use crate::digest::Hasher;
 use crate::error::{Error, Result};
 use crate::task::{SampleKey, Task};
 
-/// The chance in held-out image k: its crop and its hole depend on k alone, so that all models and seeds get the same.
+/// The random key of held-out image k. Its crop and its hole depend on k alone, so that all models and seeds get the
+/// same input.
 pub(super) fn held_out_draw(k: u64) -> SampleKey {
     SampleKey { seed: 0, counter: k, flip: false }
 }
@@ -25,7 +26,7 @@ impl Dataset for HeldOutTargets<'_> {
         let label = self.images.label(index)?;
         let pair = self.task.example(&self.images.get(index)?, label.as_ref(), &held_out_draw(index as u64))?;
         let condition = pair.condition.ok_or_else(|| Error::request("the task has no condition; see [task]"))?;
-        // x_0 may be something else than an image, such as the residual that a filter leaves.
+        // x_0 may not be an image, but for example the residual to an interpolated image.
         Ok(self.task.output(pair.target, &condition).to_image())
     }
 
@@ -38,7 +39,7 @@ impl Dataset for HeldOutTargets<'_> {
     }
 }
 
-/// SHA-256 of the sizes, bytes and maps of the first `count` images: which set it is, wherever it is stored.
+/// SHA-256 of the sizes, bytes and maps of the first `count` images; it identifies the set wherever it is stored.
 pub(super) fn hash_images(images: &dyn Dataset, count: usize) -> Result<String> {
     let mut hasher = Hasher::default();
     for k in 0..count {

@@ -1,4 +1,4 @@
-//! The measurement of one cell: images are made, evaluated and put on a sheet.
+//! The measurement of one cell: its images are sampled, evaluated and drawn on a contact sheet.
 use super::cell::{Cell, CellResult};
 use super::plan::rows;
 use super::run::{Event, Work};
@@ -17,7 +17,7 @@ const SHEET_COLUMNS: usize = 8;
 /// Longest side of an image on it.
 const SHEET_SIDE: usize = 256;
 
-/// An image for a metric.
+/// An output as a sample of the metric.
 fn sample(name: String, output: Image, target: Option<Image>) -> Sample {
     Sample { origin: name.clone().into(), name, output: output.into(), target: target.map(Into::into) }
 }
@@ -32,7 +32,7 @@ fn reduced(image: &Image) -> Image {
     resize(image, side(image.width), side(image.height), Filter::Box, PassOrder::HorizontalFirst)
 }
 
-/// The images of a cell so far.
+/// The state of a measurement.
 struct Progress<'a> {
     accumulator: Box<dyn Accumulator + 'a>,
     /// The first images, for the sheet.
@@ -50,7 +50,7 @@ impl Progress<'_> {
 }
 
 impl Work<'_> {
-    /// One cell; none if the run was stopped before its end.
+    /// Measures one cell; none if the run was stopped before its end.
     pub(super) fn measure(
         &self,
         cell: &Cell,
@@ -72,10 +72,10 @@ impl Work<'_> {
             Some(set) => {
                 progress.nfe = pipeline.evaluations()?;
                 self.batches(cell, tell, &mut |[from, to]| {
-                    // One at a time: the outputs of a task are larger than images of unconditional generation.
+                    // One image at a time, because the outputs of a task are larger than those of unconditional generation.
                     (from..to).try_for_each(|k| {
-                        let [made, wanted] = held_out_pair(&pipeline, cell.seed, set, k)?;
-                        progress.add(vec![sample(set.name(k as usize), made, Some(wanted))])
+                        let [output, target] = held_out_pair(&pipeline, cell.seed, set, k)?;
+                        progress.add(vec![sample(set.name(k as usize), output, Some(target))])
                     })
                 })?
             }
@@ -85,6 +85,7 @@ impl Work<'_> {
         }
         let Progress { accumulator, shown, nfe } = progress;
         let values = accumulator.finish()?.report.values;
+        // One sheet per row and column is enough for the report.
         if cell.seed == self.plan.study.sample.seeds[0] {
             let sheet = contact_sheet(&shown.iter().map(reduced).collect::<Vec<_>>(), SHEET_COLUMNS, 1, 1);
             write_atomic(self.dir.sheet(&cell.key), &sheet.encode_png(&[])?)?;
@@ -94,7 +95,7 @@ impl Work<'_> {
         Ok(Some(CellResult { key, count, nfe, values, estimate: curve.points()?, seconds }))
     }
 
-    /// Does `work` for the images of a cell batch by batch, `[from, to]`, and reports progress; false if it was stopped.
+    /// Calls `work` for the images of a cell batch by batch, `[from, to]`, and reports progress; false if it was stopped.
     fn batches(
         &self,
         cell: &Cell,
@@ -103,20 +104,22 @@ impl Work<'_> {
     ) -> Result<bool> {
         let row = &rows(&self.plan.study)[cell.row];
         let (cost, count) = (self.cost(row.model, cell)?, self.plan.study.sample.count);
-        let mut say = |done: u64| {
+        let mut report = |done: u64| {
             self.done.set(self.done.get() + done);
             let (done, all) = (self.done.get(), self.all);
             tell(Event::Sampling { row: &row.label, column: cell.column, seed: cell.seed, done, all });
         };
         let batch = self.options.batch.max(1);
-        say(0);
+        report(0);
         for from in (0..count).step_by(batch) {
+            // Checked once per batch, so that Ctrl-C takes effect soon. The cell is measured again from its
+            // start.
             if self.stopped() {
                 return Ok(false);
             }
             let to = (from + batch as u64).min(count);
             work([from, to])?;
-            say(cost * (to - from) / count);
+            report(cost * (to - from) / count);
         }
         Ok(true)
     }

@@ -17,12 +17,12 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
         read::<Record>(&StudyDir(shard.clone()).record())?.ok_or_else(none)
     });
     let records: Vec<Record> = records.collect::<Result<_>>()?;
-    // A shard that only trained may not know the weights of the metric; one that measured does.
-    let Some((most, first)) = records.iter().enumerate().max_by_key(|(_, record)| record.facts.len()) else {
+    // A shard that only trained may not know the weights of the metric, so the record with the most facts is taken.
+    let Some((complete, first)) = records.iter().enumerate().max_by_key(|(_, record)| record.facts.len()) else {
         return Err(Error::request("nothing to merge"));
     };
     if let Some(other) = records.iter().position(|record| !record.continues(first)) {
-        let (a, b) = (shards[most].display(), shards[other].display());
+        let (a, b) = (shards[complete].display(), shards[other].display());
         return Err(Error::request(format!("{a} and {b} are not parts of one study: their study.json differ")));
     }
     first.study.validate()?;
@@ -48,7 +48,7 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
         let path = to.identity(&slug);
         match identities.iter().find(|(known, _)| *known == slug) {
             Some((_, identity)) => write(&path, identity)?,
-            // An earlier merge into this directory may have had a shard that this one has not.
+            // An earlier merge into this directory may have included a shard that this one does not.
             None if path.exists() => std::fs::remove_file(&path).map_err(Error::io(&path))?,
             None => (),
         }
@@ -74,6 +74,7 @@ fn copy(from: &Path, to: &Path, is_whole: &dyn Fn(&Path) -> bool) -> Result<()> 
     for entry in entries {
         let entry = entry.map_err(Error::io(from))?;
         let (path, target) = (entry.path(), to.join(entry.file_name()));
+        // Temporary files of a write in progress start with a dot.
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
         if !hidden && !is_whole(&target) && is_whole(&path) {
             write_atomic(&target, &read_limited(&path, MAX_FILE)?)?;

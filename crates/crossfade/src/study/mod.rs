@@ -1,8 +1,9 @@
 //! Studies: models x samplers x steps x seeds from one file, measured cell by cell.
 //!
 //! A [`Plan`] is a study with the configurations of its models. [`run`] trains what is missing and measures every cell;
-//! a cell is one file, named by a hash of everything that determines it, so that a killed study resumes where it was and
-//! shards [`merge`] exactly. [`Results`] are a function of those files alone: table, charts, tests, report.
+//! the result of a cell is one file, named by a hash of everything that determines it, so that an interrupted study
+//! resumes where it was and shards can be [`merge`]d. [`Results`] are a function of those files alone: table, charts,
+//! tests, report.
 mod cell;
 mod chart;
 mod compare;

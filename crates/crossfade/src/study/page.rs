@@ -1,4 +1,4 @@
-//! A web page in one file: no scripts, no external fonts or images; light and dark.
+//! HTML pages in a single file: no scripts, no external fonts or images; with a light and a dark theme.
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt::Write;
@@ -42,13 +42,13 @@ fn escape(text: &str) -> String {
 pub(super) struct Td {
     text: String,
     class: &'static str,
-    above: String,
+    superscript: String,
 }
 
 impl Td {
     /// Plain text.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), class: "", above: String::new() }
+        Self { text: text.into(), class: "", superscript: String::new() }
     }
 
     /// Long text that may wrap anywhere.
@@ -56,9 +56,9 @@ impl Td {
         Self { class: "fact", ..Self::new(text) }
     }
 
-    /// Text with emphasis if it is the best, and with a superscript.
-    pub fn marked(text: impl Into<String>, best: bool, above: &str) -> Self {
-        Self { text: text.into(), class: if best { "best" } else { "" }, above: above.into() }
+    /// Text that is emphasised if it is the best of its column, with a superscript.
+    pub fn marked(text: impl Into<String>, best: bool, superscript: &str) -> Self {
+        Self { text: text.into(), class: if best { "best" } else { "" }, superscript: superscript.into() }
     }
 }
 
@@ -82,7 +82,7 @@ impl Page {
         self.0.push('\n');
     }
 
-    /// A section.
+    /// A heading of a section.
     pub fn heading(&mut self, text: &str) {
         self.push(format_args!("<h2>{}</h2>", escape(text)));
     }
@@ -108,9 +108,11 @@ impl Page {
             let cell = |(i, td): (usize, &Td)| {
                 let tag = if i == 0 { "th" } else { "td" };
                 let class = if td.class.is_empty() { String::new() } else { format!(" class=\"{}\"", td.class) };
-                let above =
-                    if td.above.is_empty() { String::new() } else { format!("<sup>{}</sup>", escape(&td.above)) };
-                format!("<{tag}{class}>{}{above}</{tag}>", escape(&td.text))
+                let superscript = match td.superscript.as_str() {
+                    "" => String::new(),
+                    text => format!("<sup>{}</sup>", escape(text)),
+                };
+                format!("<{tag}{class}>{}{superscript}</{tag}>", escape(&td.text))
             };
             let cells: String = row.iter().enumerate().map(cell).collect();
             self.push(format_args!("<tr>{cells}</tr>"));
@@ -118,7 +120,7 @@ impl Page {
         self.push(format_args!("</table></div>"));
     }
 
-    /// A chart, which is inserted as it is.
+    /// An SVG chart, which is inserted without escaping.
     pub fn svg(&mut self, svg: &str) {
         // The XML declaration is for files and not allowed within a page.
         let inner = svg.find("<svg").map_or(svg, |at| &svg[at..]);
@@ -140,7 +142,7 @@ impl Page {
         self.push(format_args!("<details><summary>{}</summary><pre>{}</pre></details>", escape(summary), escape(text)));
     }
 
-    /// The whole page.
+    /// The page as HTML.
     pub fn finish(mut self) -> String {
         self.0.push_str("</body>\n</html>\n");
         self.0

@@ -19,7 +19,7 @@ pub struct Model {
     pub checkpoint: Option<PathBuf>,
 }
 
-/// One row of the table: a model and a way to sample it; without a value, the model's own applies.
+/// One row of the table: a model and how it is sampled. A missing value stands for that of the model's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The index of the model.
@@ -34,18 +34,18 @@ pub struct Row {
     pub label: String,
 }
 
-/// A study whose models and ways of sampling have been validated.
+/// A study whose models and sampling settings have been validated.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The study as it was written.
+    /// The study as in its file.
     pub study: Study,
     /// The models, in the order of the study.
     pub models: Vec<Model>,
-    /// What the models start from; it names the images to compare with.
+    /// The configuration that the models start from; it names the images to compare with.
     pub base: RunConfig,
     /// The same with the held-out images of a task in place of the training images.
     pub held_out: RunConfig,
-    /// Where relative paths of images start.
+    /// The directory that relative paths of images start from.
     pub data_root: Option<PathBuf>,
 }
 
@@ -73,7 +73,7 @@ impl Plan {
                 Ok(config) => models.push(Model {
                     name: written.name.clone(),
                     slug: slug(&written.name),
-                    // The configuration of a checkpoint names the directory of its images already.
+                    // The paths in the configuration of a checkpoint include the data root already.
                     config: if written.checkpoint.is_some() { config } else { rooted(config) },
                     checkpoint: written.checkpoint.as_ref().map(|path| dir.join(path)),
                 }),
@@ -116,7 +116,7 @@ impl Plan {
     }
 }
 
-/// Whether what the model makes can be measured by the study's metric; the reason if not.
+/// Checks that the outputs of a model can be measured by the study's metric; the error is the reason if not.
 fn check_metric(study: &Study, config: &RunConfig) -> std::result::Result<(), String> {
     let (evaluate, metric) = (&study.evaluate, study.evaluate.metric);
     let task = config.task.task();
@@ -141,7 +141,7 @@ fn check_metric(study: &Study, config: &RunConfig) -> std::result::Result<(), St
     Ok(())
 }
 
-/// The configuration of a model: the base with its assignments, or what its checkpoint says.
+/// The configuration of a model: that of its checkpoint, or the base, with its assignments.
 fn configured(model: &StudyModel, base: Option<&RunConfig>, dir: &Path) -> Result<RunConfig> {
     match (&model.checkpoint, base) {
         (Some(path), _) => Checkpoint::open(&checkpoint::newest(&dir.join(path))?)?.config.with_overrides(&model.set),
@@ -167,6 +167,7 @@ pub(super) fn rows(study: &Study) -> Vec<Row> {
             }
         }
     }
+    // A label names only the settings in which rows differ.
     let varies = |of: fn(&Row) -> &Option<String>| rows.iter().any(|row| of(row) != of(&rows[0]));
     let shown = [varies(|r| &r.sampler), varies(|r| &r.grid), varies(|r| &r.blend)];
     for row in &mut rows {
@@ -179,7 +180,8 @@ pub(super) fn rows(study: &Study) -> Vec<Row> {
 }
 
 impl Row {
-    /// How `config` is sampled in a column of the study: so many steps, or at most so many evaluations.
+    /// The sampling settings of `config` in a column of the study, which is a number of steps or the largest number of
+    /// evaluations.
     pub fn sampling(&self, config: &RunConfig, study: &Study, column: usize) -> Result<SampleConfig> {
         let mut sets = vec![];
         for (key, value) in [("sampler", &self.sampler), ("grid.kind", &self.grid), ("blend", &self.blend)] {
@@ -190,7 +192,9 @@ impl Row {
         let sample = config.sample.resolved(&process)?;
         let with = |steps: usize| SampleConfig { steps, ..sample.clone() };
         if matches!(sample.grid.kind, GridKind::Explicit { .. }) {
-            return Err(Error::request("explicit times are of one number of steps; the columns need another grid"));
+            return Err(Error::request(
+                "explicit times have a fixed number of steps, but the columns have different ones; use another grid",
+            ));
         }
         if study.sample.evaluations.is_empty() {
             with(column).times(&process)?;

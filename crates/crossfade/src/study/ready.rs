@@ -1,32 +1,32 @@
-//! The models of a study: where they are, and their training, unless that is done.
+//! Trains the models of a study that are not trained yet.
 use super::cell::{Identity, write};
 use super::plan::Model;
 use super::run::{Event, Only, Work};
+use crate::checkpoint::RunDir;
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{Error, Result};
-use crate::checkpoint::RunDir;
 use crate::train::{StepReport, seconds_of, train};
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long to wait before asking again whether another process has trained a model.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// The interval at which a process checks whether another one has finished training a model.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Work<'_> {
-    /// Where the weights of a model are, or are to be.
+    /// The checkpoint of a model, or the directory that it is trained into.
     pub(super) fn home(&self, model: &Model) -> PathBuf {
         let models = self.options.models.clone().unwrap_or_else(|| self.options.out.join("models"));
         model.checkpoint.clone().unwrap_or_else(|| models.join(&model.slug))
     }
 
-    /// The trained model, if it is there.
+    /// The checkpoint of a model, if it is trained completely.
     fn trained(&self, model: &Model) -> Result<Option<Checkpoint>> {
         if let Some(path) = &model.checkpoint {
             return Checkpoint::open(&checkpoint::newest(path)?).map(Some);
         }
-        // A damaged checkpoint is for the training to pass over.
+        // A damaged checkpoint counts as missing here; the training skips it and reports it.
         let last = checkpoint::list(&RunDir(self.home(model)).checkpoints())?.pop();
         Ok(last.and_then(|(_, path)| Checkpoint::open(&path).ok()).filter(|found| {
             let same = found.config.fingerprint().ok() == model.config.fingerprint().ok();
@@ -34,7 +34,7 @@ impl Work<'_> {
         }))
     }
 
-    /// Refuses what cannot be gone on with before anything is written.
+    /// Reports models that cannot be trained or resumed, before anything is written.
     pub(super) fn check_models(&self) -> Result<()> {
         for (number, model) in self.plan.models.iter().enumerate().filter(|(number, _)| self.owns_model(*number)) {
             let named = |error: Error| named(model, &self.home(model), error);
@@ -46,15 +46,15 @@ impl Work<'_> {
                 return Err(Error::request(problem));
             }
             model.config.validate_training().map_err(named)?;
-            let begun = checkpoint::list(&RunDir(self.home(model)).checkpoints())?.pop();
-            if let Some(begun) = begun.and_then(|(_, path)| Checkpoint::open(&path).ok()) {
-                begun.config.must_resume_as(&model.config).map_err(named)?;
+            let newest = checkpoint::list(&RunDir(self.home(model)).checkpoints())?.pop();
+            if let Some(newest) = newest.and_then(|(_, path)| Checkpoint::open(&path).ok()) {
+                newest.config.must_resume_as(&model.config).map_err(named)?;
             }
         }
         Ok(())
     }
 
-    /// Trains a model unless that is done, and writes down who it is; false if the run was stopped before the end.
+    /// Trains a model if necessary and writes its identity; false if the run was stopped before the end.
     pub(super) fn ready(&self, number: usize, tell: &mut dyn FnMut(Event)) -> Result<bool> {
         let model = &self.plan.models[number];
         let home = self.home(model);
@@ -62,8 +62,8 @@ impl Work<'_> {
         let found = match self.trained(model)? {
             Some(found) => found,
             None => {
-                let mut waits = || tell(Event::Waiting { model: &model.name });
-                let Some(_alone) = locked(&home, &|| self.stopped(), &mut waits)? else { return Ok(false) };
+                let mut on_wait = || tell(Event::Waiting { model: &model.name });
+                let Some(_lock) = locked(&home, &|| self.stopped(), &mut on_wait)? else { return Ok(false) };
                 // Another process may have trained it in the meantime.
                 match self.trained(model)? {
                     Some(found) => found,
@@ -90,7 +90,7 @@ impl Work<'_> {
     }
 }
 
-/// The error of a model, with its name and place.
+/// Adds the name and the directory of a model to an error.
 fn named(model: &Model, home: &Path, error: Error) -> Error {
     let message = format!("model {} ({}): {error}", model.name, home.display());
     match error {
@@ -99,26 +99,26 @@ fn named(model: &Model, home: &Path, error: Error) -> Error {
     }
 }
 
-/// The right to train into `home`, which studies may share: until the file is closed others wait. `waits` is called once
-/// if another has it; none if `stop` became true before that one was done.
-fn locked(home: &Path, stop: &dyn Fn() -> bool, waits: &mut dyn FnMut()) -> Result<Option<File>> {
+/// Locks the directory `home`, which several studies may share; other processes wait until the returned file is closed.
+/// If another process has the lock, `on_wait` is called once; none if `stop` became true while waiting.
+fn locked(home: &Path, stop: &dyn Fn() -> bool, on_wait: &mut dyn FnMut()) -> Result<Option<File>> {
     std::fs::create_dir_all(home).map_err(Error::io(home))?;
     let path = home.join("lock");
     let file = File::create(&path).map_err(Error::io(&path))?;
-    let mut told = false;
+    let mut reported = false;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(Some(file)),
-            // Some network file systems have no locks; there it is up to the user not to run two at once.
+            // Some network file systems have no locks; there the user has to avoid two runs at once.
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => return Ok(Some(file)),
             Err(TryLockError::Error(error)) => return Err(Error::io(&path)(error)),
             Err(TryLockError::WouldBlock) if stop() => return Ok(None),
             Err(TryLockError::WouldBlock) => {
-                if !told {
-                    waits();
-                    told = true;
+                if !reported {
+                    on_wait();
+                    reported = true;
                 }
-                std::thread::sleep(PATIENCE);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The files of a study's results, and its report: one page that needs nothing else.
+//! The files of a study's results, among them the report as a self-contained HTML page.
 use super::cell::{Identity, StudyDir};
 use super::chart::{CHART, ESTIMATE};
 use super::page::{Page, Td};
@@ -37,7 +37,7 @@ impl Results {
         Ok(())
     }
 
-    /// The report.
+    /// The report as an HTML page.
     fn page(&self, dir: &StudyDir, charts: &[(&'static str, String)]) -> String {
         let mut page = Page::new(&self.title);
         let (done, all) = self.progress();
@@ -54,7 +54,7 @@ impl Results {
         }
         if charts.iter().any(|(name, _)| *name == CHART) && self.seeds.len() > 1 {
             page.note("Bands: 95 % confidence interval of the mean over sampling seeds (Student's t), cut below a tenth of the mean. \
-                 What another training would give is not in them.");
+                 They do not include the variation between trainings.");
         }
         self.tests_of(&mut page);
         self.sheets_of(&mut page, dir);
@@ -91,14 +91,14 @@ impl Results {
                     .spread
                     .as_ref()
                     .map_or("–".into(), |s| format!("{} to {}", number(s.interval[0]), number(s.interval[1])));
-                let one = |values: &Vec<(String, f64)>| {
+                let of_seed = |values: &Vec<(String, f64)>| {
                     let is_tabled = |name: &String| self.tabled().is_some_and(|tabled| tabled.name == name);
                     let (first, more): (Vec<_>, Vec<_>) = values.iter().partition(|(name, _)| is_tabled(name));
                     let more: Vec<_> = more.iter().map(|(name, v)| format!("{name} {}", number(*v))).collect();
                     let first = first.first().map_or(String::new(), |(_, value)| number(*value));
                     if more.is_empty() { first } else { format!("{first} ({})", more.join(", ")) }
                 };
-                let values: Vec<String> = entry.values.iter().map(one).collect();
+                let values: Vec<String> = entry.values.iter().map(of_seed).collect();
                 rows.push(vec![
                     Td::new(&row.label),
                     Td::new(entry.sample.sampler.name()),

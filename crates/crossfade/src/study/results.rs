@@ -7,7 +7,8 @@ use crate::metrics::statistics::{Summary, Welch};
 use crate::metrics::{Better, RegisteredMetric, Value};
 use serde::Serialize;
 
-/// A study's results. What may differ between two runs of the same study, such as times, is not written.
+/// The results of a study. Fields that may differ between two runs of the same study, such as durations, are not
+/// serialised.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
     /// The title of the study.
@@ -23,15 +24,15 @@ pub struct Results {
     pub columns: Vec<usize>,
     /// Images per measurement.
     pub count: u64,
-    /// The seeds of its noise.
+    /// The seeds of the sampling noise.
     pub seeds: Vec<u64>,
     /// The rows.
     pub rows: Vec<RowResult>,
-    /// What the others are tested against: the best row of each column, or the best of this model.
+    /// The model whose best row of each column the others are tested against; none for the best row of all.
     pub against: Option<String>,
-    /// What values depend on beside the images.
+    /// The facts that values depend on besides the images.
     pub facts: Vec<(String, String)>,
-    /// The models that are trained.
+    /// The trained models.
     pub models: Vec<ModelFacts>,
     /// The version of this program.
     pub version: String,
@@ -70,7 +71,7 @@ pub struct RowResult {
 /// One entry of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
-    /// How images were made.
+    /// The sampling settings.
     pub sample: SampleConfig,
     /// Network evaluations per image.
     pub nfe: usize,
@@ -78,13 +79,13 @@ pub struct Entry {
     pub seeds: Vec<u64>,
     /// The metric's values for each of them.
     pub values: Vec<Vec<(String, f64)>>,
-    /// Mean of the value that the table shows.
+    /// The mean over seeds of the value that the table shows.
     pub mean: Option<f64>,
     /// Its standard deviation over seeds, and the 95 % interval of the mean.
     pub spread: Option<Summary>,
     /// Whether it is the best of its column.
     pub best: bool,
-    /// How it compares with what it is tested against.
+    /// The significance test against the reference of its column.
     pub versus: Option<Versus>,
     /// (t, mean square of the estimate of x_0 at t minus the final x_0), over all seeds.
     pub estimate: Vec<[f64; 2]>,
@@ -97,9 +98,9 @@ pub struct Entry {
 /// Welch's test against the reference of a column.
 #[derive(Clone, Debug, Serialize)]
 pub struct Versus {
-    /// The row.
+    /// The label of the reference row.
     pub row: String,
-    /// Probability of such a difference if there is none.
+    /// The p-value.
     pub p: f64,
     /// `**` below 0.01, `*` below 0.05.
     pub marks: &'static str,
@@ -119,7 +120,7 @@ impl Results {
         self.metric.value(self.value)
     }
 
-    /// Cells with a result, and cells of the study.
+    /// The number of cells with a result, and of all cells.
     pub fn progress(&self) -> (usize, usize) {
         let entries = self.rows.iter().flat_map(|row| row.entries.iter().flatten());
         (entries.map(|e| e.seeds.len()).sum(), self.rows.len() * self.columns.len() * self.seeds.len())
@@ -194,11 +195,12 @@ fn entry(dir: &StudyDir, cells: &[Cell], tabled: Option<&Value>) -> Option<Entry
     };
     let values = tabled.map_or(vec![], |value| entry.values_of(value.name));
     entry.mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+    // A single seed has no deviation.
     entry.spread = Summary::of(&values).ok();
     Some(entry)
 }
 
-/// Finds the best of each column and tests the others.
+/// Marks the best entry of each column and tests the others against the reference.
 fn rank(rows: &mut [RowResult], tabled: &Value, against: Option<&str>) {
     for column in 0..rows.first().map_or(0, |row| row.entries.len()) {
         let mean = |row: &RowResult| row.entries[column].as_ref().and_then(|e| e.mean);

@@ -3,13 +3,13 @@ use super::cell::{Cell, Identity, Record, StudyDir, cells, readable, write};
 use super::evaluator::Evaluator;
 use super::plan::{Plan, rows};
 use super::{Results, results};
-use crate::generate::Pipeline;
-use crate::torchfile::Weights;
 use crate::checkpoint::{self, Checkpoint};
 use crate::digest::sha256;
 use crate::engine::Device;
 use crate::error::{Error, Result};
+use crate::generate::Pipeline;
 use crate::generate::Shard;
+use crate::torchfile::Weights;
 use crate::train::StepReport;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The part of the work that a run does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Only {
-    /// Training and measuring; shards share the models.
+    /// Training and measuring; the models are divided among shards.
     #[default]
     Both,
-    /// Training; shards share the models.
+    /// Only training; the models are divided among shards.
     Train,
-    /// Measuring models that are all trained; shards share the cells.
+    /// Only measuring, where all models are trained; the cells are divided among shards.
     Sample,
 }
 
@@ -31,13 +31,13 @@ pub enum Only {
 pub struct Options {
     /// The directory of the study.
     pub out: PathBuf,
-    /// Where models are trained; `models` below `out` without it. Studies may share it.
+    /// The directory that models are trained in, which studies may share; by default `models` in `out`.
     pub models: Option<PathBuf>,
     /// The shard that is done here.
     pub shard: Shard,
     /// The part of the work that is done.
     pub only: Only,
-    /// The weights of the metric's network; those of the cache without it.
+    /// The weights of the metric's network; by default the cached ones.
     pub weights: Option<PathBuf>,
     /// Images per batch; this changes the speed and nothing else.
     pub batch: usize,
@@ -54,12 +54,12 @@ pub enum Event<'a> {
         /// Steps to do.
         steps: u64,
     },
-    /// Another process trains the model; this one waits until it is done.
+    /// Another process is training the model; this one waits for it.
     Waiting {
         /// The model.
         model: &'a str,
     },
-    /// The reference is worked through.
+    /// The reference is being processed.
     Reference {
         /// Images done.
         done: usize,
@@ -90,14 +90,14 @@ pub struct Outcome {
     pub done: usize,
     /// Cells of the study.
     pub cells: usize,
-    /// Whether it was asked to stop.
+    /// Whether it was stopped before the end.
     pub stopped: bool,
-    /// What went wrong with some models and cells while the others went on.
+    /// The errors of models and cells that failed; the others were completed.
     pub failed: Vec<String>,
 }
 
-/// Trains what is missing, measures what is missing, and writes table, charts and report. A run that is killed or stopped
-/// goes on where it was. A model that fails does not keep the others from their results.
+/// Trains the models that are missing, measures the cells that are missing, and writes table, charts and report. A run
+/// that was killed or stopped continues where it was. If a model fails, the others are still completed.
 pub fn run(
     plan: &Plan,
     options: &Options,
@@ -105,20 +105,23 @@ pub fn run(
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Event),
 ) -> Result<(Outcome, Results)> {
+    // Before anything is trained: a missing reference or wrong weights are reported at once.
     let evaluator = Evaluator::open(plan, options.weights.as_deref(), options.only != Only::Train, device)?;
     let dir = StudyDir(options.out.clone());
     let mut record = Record::new(plan, evaluator.facts.clone(), evaluator.reference_text.clone())?;
     let before: Option<Record> = readable(&dir.record());
     if let Some(before) = before.filter(|before| options.only == Only::Train && before.continues(&record)) {
-        // Where models are only trained the weights of the metric may be missing; what was measured stays what it is.
+        // A run that only trains may not know the weights of the metric. The existing record knows them, and the cells that
+        // are measured already depend on it.
         record = before;
     }
     let (done, failed) = (0.into(), vec![]);
     let mut work = Work { plan, options, device, stop, dir, record, evaluator, done, all: 0, measured: 0, failed };
     work.check_models()?;
     work.dir.create()?;
+    // Written before the work, so that a run that is killed can be resumed and merged.
     write(&work.dir.record(), &work.record)?;
-    work.forget_others()?;
+    work.remove_outdated_identities()?;
     work.all = work.estimate()?;
     for number in 0..plan.models.len() {
         if work.stopped() {
@@ -140,9 +143,12 @@ pub fn run(
     }
     let now: Option<Record> = readable(&work.dir.record());
     let Some(now) = now.filter(|now| now.continues(&work.record)) else {
-        return Err(Error::file(work.dir.record(), "another study was begun in this directory; give each its own"));
+        return Err(Error::file(
+            work.dir.record(),
+            "another study was started in this directory; use one directory for each",
+        ));
     };
-    // Another process may know the weights of the metric where this one only trained.
+    // Another process may have recorded the weights of the metric, if this one only trained.
     let record = if now.facts.len() > work.record.facts.len() { now } else { work.record.clone() };
     let results = results::collate(&work.dir, record)?;
     results.save(&work.dir)?;
@@ -177,7 +183,7 @@ impl Work<'_> {
         self.options.only == Only::Sample || number as u64 % count == index
     }
 
-    /// Whether cell `place` of model `number` is done here.
+    /// Whether cell `place` of model `number` belongs to this shard.
     fn owns_cell(&self, number: usize, place: usize) -> bool {
         let Shard { index, count } = self.options.shard;
         let (study, axes) = (&self.plan.study, &self.plan.study.sample);
@@ -189,8 +195,8 @@ impl Work<'_> {
         }
     }
 
-    /// Removes the identities that an earlier study in this directory has left for other models of the same names.
-    fn forget_others(&self) -> Result<()> {
+    /// Removes identities of other models with the same names, which an earlier study in this directory has left.
+    fn remove_outdated_identities(&self) -> Result<()> {
         for (number, model) in self.plan.models.iter().enumerate() {
             let Some(known) = self.dir.known(&self.plan.study, number) else { continue };
             if known.fingerprint != sha256(model.config.fingerprint()?.as_bytes()) {
@@ -201,7 +207,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whether nothing is left to do for a model that the study trained, wherever its weights are by now.
+    /// Whether a model that the study trained has results for all its cells. Its weights are then not needed any more.
     pub(super) fn is_finished(&self, number: usize) -> Result<bool> {
         let model = &self.plan.models[number];
         if self.options.only == Only::Train || model.checkpoint.is_some() {
@@ -213,7 +219,7 @@ impl Work<'_> {
         Ok(self.cells(number, Some(&known))?.iter().all(|cell| self.dir.result(&cell.key).is_some()))
     }
 
-    /// Network evaluations of all images that are to be made here.
+    /// The number of network evaluations that are left to do in this run, for the progress.
     fn estimate(&self) -> Result<u64> {
         let (study, mut all) = (&self.plan.study, 0);
         if self.options.only == Only::Train {
@@ -231,13 +237,13 @@ impl Work<'_> {
         Ok(all)
     }
 
-    /// Network evaluations of a cell's images.
+    /// The number of network evaluations of a cell.
     pub(super) fn cost(&self, number: usize, cell: &Cell) -> Result<u64> {
         let evaluations = cell.sample.evaluations(&self.plan.models[number].config.process)?;
         Ok(self.plan.study.sample.count * evaluations as u64)
     }
 
-    /// The cells of a model; without its identity their keys mean nothing.
+    /// The cells of a model. Without its identity, their keys are placeholders that have no results.
     fn cells(&self, number: usize, identity: Option<&Identity>) -> Result<Vec<Cell>> {
         let model = &self.plan.models[number];
         let unknown = || -> Result<Identity> {
@@ -255,7 +261,7 @@ impl Work<'_> {
         Ok(all)
     }
 
-    /// Measures the cells of a model that are done here and have no result.
+    /// Measures the cells of a model that belong to this shard and have no result.
     fn measure_model(&mut self, number: usize, tell: &mut dyn FnMut(Event)) -> Result<()> {
         let Some(identity) = self.dir.known(&self.plan.study, number) else { return Ok(()) };
         let all = self.cells(number, Some(&identity))?;
@@ -266,6 +272,8 @@ impl Work<'_> {
             return Ok(());
         }
         if !self.evaluator.is_prepared() {
+            // The statistics of the reference go to the shared directory of models, if possible, where other studies
+            // find them.
             let writable = self.options.models.clone().filter(|models| is_writable(models));
             let cache = writable.unwrap_or_else(|| self.options.out.clone());
             let mut progress = |done, all| tell(Event::Reference { done, all });
@@ -289,6 +297,7 @@ impl Work<'_> {
     ) -> Result<()> {
         let (model, axes) = (&self.plan.models[number], &self.plan.study.sample);
         let checkpoint = Checkpoint::open(&checkpoint::newest(&self.home(model))?)?;
+        // The keys of cells contain the checksum, so results of other weights would be stored under the wrong keys.
         if checkpoint.checksum != identity.checksum {
             return Err(Error::file(&checkpoint.path, "changed while the study was running"));
         }
@@ -300,6 +309,8 @@ impl Work<'_> {
                     write(&self.dir.cell(&cell.key), &result)?;
                     self.measured += 1;
                 }
+                // Such an error, for example of a diverged model, concerns this cell only. Others, such as a full disk,
+                // would repeat.
                 Err(Error::Run(problem)) => {
                     let (row, seed) = (&rows(&self.plan.study)[cell.row].label, cell.seed);
                     self.failed.push(format!("{row}, {} {}, seed {seed}: {problem}", cell.column, axes.columns_are()));

@@ -1,10 +1,10 @@
-//! Which part of a study a process is to do, as cluster schedulers tell it.
+//! The shard of a process, from the environment variables of cluster schedulers.
 use crate::error::{Error, Result};
 use crate::generate::Shard;
 
-/// The shard that the environment of Slurm, MPI or a Kubernetes indexed job names; `variable` reads it.
+/// The shard from the environment of Slurm, MPI or a Kubernetes indexed job; `variable` reads an environment variable.
 ///
-/// A Slurm array of jobs with several tasks each is shared over all tasks of all jobs.
+/// In a Slurm array of jobs with several tasks each, every task of every job is a shard.
 pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Shard> {
     let number = |name: &str| -> Result<Option<u64>> {
         let Some(text) = variable(name).filter(|text| !text.is_empty()) else { return Ok(None) };
@@ -17,8 +17,8 @@ pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Sha
             _ => Ok(None),
         }
     };
-    // A launcher's own variables first: a batch script itself, and all that mpirun starts in it, is Slurm's task 0. Only a
-    // step of srun has several tasks.
+    // The variables of MPI come first: within a batch script, Slurm gives every process that mpirun starts the task
+    // number 0. Only a step of srun has several Slurm tasks.
     let ranks = [
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
         ("PMI_RANK", "PMI_SIZE"),

@@ -1,4 +1,4 @@
-//! Results as text: Markdown and CSV.
+//! The results of a study as text: Markdown and CSV.
 use super::results::{Entry, Results};
 use crate::files::csv_field;
 use crate::metrics::Better;
@@ -6,11 +6,11 @@ use std::fmt::Write;
 
 /// Formats a value with a number of digits that suits its size.
 pub(super) fn number(value: f64) -> String {
-    beside(value, value)
+    with_digits_of(value, value)
 }
 
-/// Formats a value with the number of digits that suits the size of another one beside it.
-fn beside(value: f64, other: f64) -> String {
+/// Formats a value with the number of digits that suits the size of `other`, such as a deviation with those of its mean.
+fn with_digits_of(value: f64, other: f64) -> String {
     match other.abs() {
         v if v >= 100.0 => format!("{value:.1}"),
         v if v >= 1.0 => format!("{value:.2}"),
@@ -19,11 +19,11 @@ fn beside(value: f64, other: f64) -> String {
     }
 }
 
-/// An entry as `mean ± deviation` without emphasis, and its marks.
+/// An entry as `mean ± deviation` without emphasis, and its significance marks.
 fn shown(entry: &Entry) -> (String, &'static str) {
     let marks = entry.versus.as_ref().map_or("", |versus| versus.marks);
     let text = match (entry.mean, &entry.spread) {
-        (Some(mean), Some(spread)) => format!("{} ± {}", number(mean), beside(spread.std, mean)),
+        (Some(mean), Some(spread)) => format!("{} ± {}", number(mean), with_digits_of(spread.std, mean)),
         (Some(mean), None) => number(mean),
         (None, _) => "done".into(),
     };
@@ -31,8 +31,8 @@ fn shown(entry: &Entry) -> (String, &'static str) {
 }
 
 impl Results {
-    /// An entry of a column as text without emphasis, and its marks; in brackets its evaluations where they are fewer than
-    /// the column allows.
+    /// An entry of a column as text without emphasis, and its significance marks. If it takes fewer evaluations than
+    /// the column allows, their number follows in brackets.
     pub(super) fn shown(&self, entry: &Entry, column: usize) -> (String, &'static str) {
         let (text, marks) = shown(entry);
         if self.takes_fewer(entry, column) { (format!("{text} ({})", entry.nfe), marks) } else { (text, marks) }
@@ -42,7 +42,7 @@ impl Results {
         self.columns_are == "evaluations" && entry.nfe < column
     }
 
-    /// The caption: what the numbers of the table are.
+    /// The caption, which explains the numbers of the table.
     pub fn caption(&self) -> String {
         let n = self.seeds.len();
         let Some(value) = self.tabled() else {
@@ -89,6 +89,7 @@ impl Results {
         };
         let head = self.columns.iter().map(ToString::to_string).collect();
         let mut lines = vec![[vec![String::new()], head].concat()];
+        // A vertical bar would start a new column in Markdown.
         let label = |text: &str| text.replace('|', "\\|");
         lines.extend(self.rows.iter().map(|row| {
             let cells = row.entries.iter().zip(&self.columns).map(cell).collect();

@@ -1,6 +1,6 @@
 //! Depth estimation (§6.7) from 16-bit maps in millimetres, up to 10 metres.
 use super::crop::uniform;
-use super::{Example, SampleKey, Task, needed, side_problems};
+use super::{Example, SampleKey, Task, required_label, side_problems};
 use crate::data::{Filter, Image, LabelMap, PassOrder, Planes, Rect, resize};
 use crate::error::Result;
 use crate::rng::Purpose;
@@ -42,7 +42,8 @@ impl Task for Depth {
         true
     }
     fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
-        let label = needed(label, image, "depth map")?;
+        let label = required_label(label, image, "depth map")?;
+        // Images of any other size are taken to have no frame.
         let kinect = (image.width, image.height) == (640, 480);
         let frame = Rect { left: 0, top: 0, width: image.width, height: image.height };
         let frame = if kinect { FRAME } else { frame };
@@ -58,6 +59,7 @@ impl Task for Depth {
         // Nearest neighbour, because a mean of near and far would be a depth where nothing is.
         let label = label.cut(place).nearest(width, height);
         let mut target = Planes::from_label(&label, self.most as f32);
+        // Sensors report far larger values for some pixels; the target must stay in [−1, 1].
         target.values.iter_mut().for_each(|v| *v = v.min(1.0));
         Ok(Example { target: target.flipped(key.flip), condition: Some(Planes::from_image(&image).flipped(key.flip)) })
     }

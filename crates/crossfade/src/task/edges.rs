@@ -1,13 +1,13 @@
 //! Edge detection (§6.6). The target is the mean of several annotators, with pixels above a threshold set to 1.
 use super::crop::{resized, uniform};
-use super::{Example, SampleKey, Task, needed, side_problems};
+use super::{Example, SampleKey, Task, required_label, side_problems};
 use crate::data::{Filter, Image, LabelMap, PassOrder, Planes, resize};
 use crate::error::Result;
 use crate::rng::Purpose;
 use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
-/// How a training sample is cut out of its image.
+/// How a training sample is cropped from its image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cropping {
@@ -26,7 +26,7 @@ pub struct Edges {
     pub size: usize,
     /// Pixels that at least this share of the annotators marked become 1; the others keep their share.
     pub threshold: f64,
-    /// How a training sample is cut out of its image.
+    /// How a training sample is cropped from its image.
     pub crop: Cropping,
 }
 
@@ -58,7 +58,7 @@ impl Task for Edges {
         true
     }
     fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
-        let label = needed(label, image, "edge map")?;
+        let label = required_label(label, image, "edge map")?;
         let (mut stream, full_size) = (key.stream(Purpose::Crop), [image.height, image.width]);
         let place = match self.crop {
             Cropping::Resized => resized(&mut stream, full_size),

@@ -22,7 +22,7 @@ pub struct Mask {
 pub struct HoleBox(pub [usize; 4]);
 
 impl HoleBox {
-    /// From `x,y,width,height`.
+    /// Parses `x,y,width,height`.
     pub fn parse(text: &str) -> Result<Self> {
         let numbers: Option<Vec<usize>> = text.split(',').map(|n| n.trim().parse().ok()).collect();
         match numbers.as_deref() {
@@ -174,7 +174,8 @@ fn paint(painted: &mut [bool], [width, height]: [usize; 2], a: [f64; 2], b: [f64
             let share = if length == 0.0 { 0.0 } else { (from[0] * along[0] + from[1] * along[1]) / length };
             let share = share.clamp(0.0, 1.0);
             let perpendicular = [from[0] - share * along[0], from[1] - share * along[1]];
-            painted[y * width + x] |= perpendicular[0] * perpendicular[0] + perpendicular[1] * perpendicular[1] <= radius * radius;
+            painted[y * width + x] |=
+                perpendicular[0] * perpendicular[0] + perpendicular[1] * perpendicular[1] <= radius * radius;
         }
     }
 }

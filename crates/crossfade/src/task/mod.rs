@@ -29,7 +29,7 @@ use crossfade_math::{Problem, registry};
 /// A training example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Example {
-    /// x_0.
+    /// The clean data x_0 that the network learns to generate.
     pub target: Planes,
     /// The network's second input; `None` if the task is unconditional.
     pub condition: Option<Planes>,
@@ -133,7 +133,7 @@ impl TaskConfig {
         each_task!(self, entry verb => verb)
     }
 
-    /// The task itself.
+    /// The options of the task behind its trait.
     pub fn task(&self) -> &dyn Task {
         each_task!(self, options task => task)
     }

@@ -1,5 +1,5 @@
 //! Saliency (§6.5): image and mask are resized to a square without keeping the aspect ratio.
-use super::{Example, Fitting, SampleKey, Task, needed, side_problems, squeezed};
+use super::{Example, Fitting, SampleKey, Task, required_label, resized_square, side_problems};
 use crate::data::{Image, LabelMap};
 use crate::error::Result;
 use crossfade_math::Problem;
@@ -36,8 +36,8 @@ impl Task for Saliency {
         Fitting::Resized
     }
     fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
-        let mask = needed(label, image, "mask")?.to_image();
-        let square = |image: &Image| squeezed(image, self.size, key.flip);
+        let mask = required_label(label, image, "mask")?.to_image();
+        let square = |image: &Image| resized_square(image, self.size, key.flip);
         Ok(Example { target: square(&mask), condition: Some(square(&image.with_channels(3))) })
     }
     fn validate(&self) -> Vec<Problem> {

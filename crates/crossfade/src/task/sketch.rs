@@ -1,5 +1,5 @@
 //! Sketch to photograph (§6.8): the photograph is the target, the sketch is the condition.
-use super::{Example, Fitting, SampleKey, Task, needed, side_problems, squeezed};
+use super::{Example, Fitting, SampleKey, Task, required_label, resized_square, side_problems};
 use crate::data::{Image, LabelMap, Planes};
 use crate::error::Result;
 use crossfade_math::Problem;
@@ -36,11 +36,12 @@ impl Task for Sketch {
         Fitting::Resized
     }
     fn example(&self, image: &Image, label: Option<&LabelMap>, key: &SampleKey) -> Result<Example> {
-        let sketch = needed(label, image, "sketch")?.to_image();
-        let square = |image: &Image| squeezed(image, self.size, key.flip);
+        let sketch = required_label(label, image, "sketch")?.to_image();
+        let square = |image: &Image| resized_square(image, self.size, key.flip);
         Ok(Example { target: square(&image.with_channels(3)), condition: Some(square(&sketch)) })
     }
     fn condition(&self, x: Planes) -> Result<Planes> {
+        // A user's sketch arrives as RGB like every image; the network was trained on one channel.
         Ok(Planes::from_image(&x.to_image().with_channels(1)))
     }
     fn validate(&self) -> Vec<Problem> {

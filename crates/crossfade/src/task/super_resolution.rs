@@ -7,7 +7,7 @@ use crate::rng::Purpose;
 use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
-/// The form in which the network gets the small image.
+/// The form in which the network reads the small image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LowAs {
@@ -26,7 +26,7 @@ pub struct SuperResolution {
     pub scale: usize,
     /// Side of the large training images in pixels.
     pub size: usize,
-    /// The form in which the network gets the small image.
+    /// The form in which the network reads the small image.
     pub low: LowAs,
     /// If not 0, x_0 is the difference to the bicubically enlarged image times this factor, so that the network only
     /// learns what the bicubic filter misses. Not in the paper, and only for `low = "enlarged"`.

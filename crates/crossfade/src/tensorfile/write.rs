@@ -28,7 +28,9 @@ pub fn save_tensors(path: &Path, tensors: &[HostTensor], metadata: &BTreeMap<Str
 /// As [`save_tensors`], for borrowed tensors.
 pub(crate) fn write_tensors(path: &Path, tensors: &[TensorView], metadata: &BTreeMap<String, String>) -> Result<()> {
     let mut sorted = tensors.to_vec();
+    // Sorted, so that the file does not depend on the order in which layers are listed.
     sorted.sort_by_key(|(name, ..)| *name);
+    // The header comes first in the file, so the checksum in it needs a separate pass over the values.
     let mut crc = Crc::new();
     sorted.iter().flat_map(|(.., values)| blocks(values)).for_each(|bytes| crc.update(&bytes));
     let mut metadata = metadata.clone();

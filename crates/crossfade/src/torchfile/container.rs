@@ -46,6 +46,7 @@ pub(super) fn inspect(path: &Path) -> Result<Container> {
             "a tar container, as PyTorch wrote before version 0.1.10; load it with a current PyTorch and save it again",
         ));
     }
+    // The magic number is itself pickled, so a few opcodes may precede it.
     let window = &header[..header.len().min(64)];
     if LEGACY_MAGIC.iter().any(|magic| window.windows(magic.len()).any(|w| w == *magic)) {
         let bytes = head(path)?;

@@ -69,6 +69,7 @@ fn read_torch(path: &Path, which: Weights) -> Result<Source> {
     let damaged =
         |e: pytorch_reader::PytorchError| Error::file(path, format!("damaged or unsupported checkpoint: {e}"));
     let root = PytorchReader::read_pickle_data(path, None).map_err(damaged)?;
+    // Only the structure has been read so far, so odd files are refused before any tensor is loaded.
     let key = state_dict_key(&root, which).map_err(|message| Error::file(path, message))?;
     let step = match &root {
         PickleValue::Dict(root) => {
@@ -123,6 +124,7 @@ fn state_dict_key(root: &PickleValue, which: Weights) -> std::result::Result<Opt
         Weights::Ema => &["ema"],
     };
     for &key in keys {
+        // A key `model` may also hold settings, so tensors are required.
         if let Some(PickleValue::Dict(dict)) = root.get(key)
             && dict.values().any(is_tensor)
         {
@@ -194,6 +196,7 @@ fn check_size(path: &Path, sizes: impl Iterator<Item = (usize, usize)>) -> Resul
     let (mut count, mut f32_bytes, mut claimed) = (0, 0u64, 0u64);
     for (elements, bytes) in sizes {
         count += 1;
+        // Saturating, because the numbers come from the file.
         f32_bytes = f32_bytes.saturating_add(elements as u64 * 4);
         claimed = claimed.saturating_add(bytes as u64);
     }

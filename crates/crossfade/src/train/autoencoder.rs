@@ -1,8 +1,8 @@
-//! Training an autoencoder against a discriminator (§5).
+//! Training of an autoencoder with a discriminator (§5).
+use super::Summary;
 use super::optimiser::{Gradients, Optimiser, adamw};
 use super::run_loop::{self, Training};
 use super::start::start;
-use super::Summary;
 use crate::checkpoint::{self, RunDir};
 use crate::config::AutoencoderRun;
 use crate::data::planes::append_planes;
@@ -24,10 +24,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Names of the discriminator's weights, as in the reference.
+/// The prefix of the discriminator's weights in a checkpoint, as in the reference.
 const DISCRIMINATOR: &str = "loss.discriminator.";
 
-/// What is reported of a step.
+/// The report of one training step.
 #[derive(Clone, Debug, Serialize)]
 pub struct AutoencoderReport {
     /// Steps done.
@@ -40,25 +40,25 @@ pub struct AutoencoderReport {
     pub disc_loss: Option<f64>,
     /// The learning rate.
     pub lr: f64,
-    /// Images a second of this step.
+    /// Images per second in this step.
     pub images_per_second: f64,
 }
 
-/// Something that happens in training.
+/// The progress of training.
 pub enum Event<'a> {
-    /// Something the user should know, once.
+    /// A note for the user, which is reported once at the start.
     Note(&'a str),
     /// A step was done.
     Step(&'a AutoencoderReport),
 }
 
-/// Both networks and how far they are.
+/// Both networks with their optimisers, and the step.
 struct State {
     step: u64,
     net: Autoencoder,
-    of_net: Optimiser,
+    net_optimiser: Optimiser,
     disc: PatchGan,
-    of_disc: Optimiser,
+    disc_optimiser: Optimiser,
 }
 
 impl State {
@@ -67,8 +67,8 @@ impl State {
         let (channels, seed) = (config.autoencoder.channels, config.seed);
         let net = config.autoencoder.init(seed, &device);
         let disc = PatchGan::new(channels, loss.disc_width, loss.disc_depth, seed, &device);
-        let (of_net, of_disc) = (Optimiser::new(&net, |_| true), Optimiser::new(&disc, |_| true));
-        Self { step: 0, net, of_net, disc, of_disc }
+        let (net_optimiser, disc_optimiser) = (Optimiser::new(&net, |_| true), Optimiser::new(&disc, |_| true));
+        Self { step: 0, net, net_optimiser, disc, disc_optimiser }
     }
 
     fn resume(path: &Path, config: &AutoencoderRun, device: &Device) -> Result<Self> {
@@ -77,12 +77,12 @@ impl State {
         let (mut tensors, mut state) = (checkpoint.read()?, Self::new(config, device));
         let named = |e: Error| Error::file(path, e.to_string());
         state.step = checkpoint.step;
-        state.net = state.of_net.restore(state.net, &mut tensors, "").map_err(named)?;
-        state.disc = state.of_disc.restore(state.disc, &mut tensors, DISCRIMINATOR).map_err(named)?;
+        state.net = state.net_optimiser.restore(state.net, &mut tensors, "").map_err(named)?;
+        state.disc = state.disc_optimiser.restore(state.disc, &mut tensors, DISCRIMINATOR).map_err(named)?;
         Ok(state)
     }
 
-    /// One step of both networks on a batch.
+    /// One optimiser step of both networks on a batch.
     fn step(
         &mut self,
         batch: Batch,
@@ -91,15 +91,17 @@ impl State {
         perceptual: Option<Perceptual>,
     ) -> Result<(GeneratorTerms, Option<f64>)> {
         let (loss, at) = (&config.loss, self.step);
-        let plays = at >= loss.disc_start;
+        let uses_disc = at >= loss.disc_start;
         let noise = posterior_noise(&batch, config, device);
         let x: Tensor<4> = from_vec(batch.x0, batch.shape, device);
-        let disc = plays.then_some(&self.disc);
+        let disc = uses_disc.then_some(&self.disc);
         let generator = loss.generator_step(&self.net, disc, x.clone(), noise, perceptual);
         let terms = generator.terms;
         let grads = Gradients::new(GradientsParams::from_grads(generator.gradients, &self.net), &self.net);
-        let judged = plays.then(|| loss.discriminator_step(&self.disc, x, generator.x_hat));
-        let disc_loss = judged.as_ref().map(|judged| judged.loss);
+        // Both losses use the same x̂, which is computed before either network is updated.
+        let disc_step = uses_disc.then(|| loss.discriminator_step(&self.disc, x, generator.x_hat));
+        let disc_loss = disc_step.as_ref().map(|step| step.loss);
+        // Both losses are checked before any weight changes, so that the last checkpoint can be resumed with other options.
         let finite = terms.total.is_finite() && disc_loss.is_none_or(f64::is_finite) && grads.norm().is_finite();
         if !finite {
             let samples = [batch.counters.first(), batch.counters.last()].map(|k| k.copied().unwrap_or(0));
@@ -108,22 +110,23 @@ impl State {
         let ema = config.optim.ema_schedule().action(at);
         let lr = config.optim.lr_schedule(config.train.steps).at(at);
         let hyper = adamw(&config.optim, lr, at + 1, grads.norm());
-        self.net = self.of_net.update(self.net.clone(), &grads, hyper, ema);
-        if let Some(judged) = judged {
+        self.net = self.net_optimiser.update(self.net.clone(), &grads, hyper, ema);
+        if let Some(disc_step) = disc_step {
             let net = &self.disc;
-            let grads = Gradients::new(GradientsParams::from_grads(judged.gradients, net), net);
-            // The moments of AdamW begin where the discriminator does.
+            let grads = Gradients::new(GradientsParams::from_grads(disc_step.gradients, net), net);
+            // AdamW's bias correction counts the steps of the discriminator, which starts later than the autoencoder.
             let steps = at - loss.disc_start + 1;
             let hyper = adamw(&config.optim, lr, steps, grads.norm());
-            let disc = self.of_disc.update(self.disc.clone(), &grads, hyper, ema);
-            self.disc = generator.seen.into_iter().chain([judged.seen]).fold(disc, |net, seen| seen.into_module(net));
+            let disc = self.disc_optimiser.update(self.disc.clone(), &grads, hyper, ema);
+            self.disc =
+                generator.seen.into_iter().chain([disc_step.seen]).fold(disc, |net, seen| seen.into_module(net));
         }
         self.step += 1;
         Ok((terms, disc_loss))
     }
 }
 
-/// Standard normal numbers of the latents' shape, those of each sample's counter.
+/// Standard normals in the shape of the latents, as a function of each sample's counter.
 fn posterior_noise(batch: &Batch, config: &AutoencoderRun, device: &Device) -> Tensor<4> {
     let ([b, _, h, w], f) = (batch.shape, config.autoencoder.factor());
     let shape = [b, config.autoencoder.latent, h / f, w / f];
@@ -137,13 +140,13 @@ fn posterior_noise(batch: &Batch, config: &AutoencoderRun, device: &Device) -> T
 
 fn diverged(step: u64, terms: &GeneratorTerms, disc_loss: Option<f64>, [first, last]: [u64; 2]) -> Error {
     Error::Run(format!(
-        "step {step}: the loss is no number ({terms:?}, discriminator {disc_loss:?}) or its gradients are not finite; \
+        "step {step}: the loss is not finite ({terms:?}, discriminator {disc_loss:?}) or its gradients are not finite; \
          samples {first}..={last} of the run. Lower optim.lr; the last checkpoint is untouched"
     ))
 }
 
-/// Trains until the last step or until `stop` is set, and leaves a checkpoint either way. With `resume` it goes on from the
-/// newest good checkpoint in `dir`, to the very weights that an uninterrupted run would have.
+/// Trains until the last step or until `stop` is set, and writes a checkpoint in both cases. With `resume` it continues
+/// from the newest readable checkpoint in `dir`, and ends with exactly the weights of an uninterrupted run.
 pub fn train_autoencoder(
     config: &AutoencoderRun,
     dir: &RunDir,
@@ -157,13 +160,14 @@ pub fn train_autoencoder(
     let (state, passed_over) = start(dir, &config.to_toml()?, resume, fresh, resumed)?;
     let (plan, net) = (&config.train, &config.autoencoder);
     let dataset: Arc<dyn Dataset> = Arc::from(config.data.open(net.resolution, net.channels)?);
+    // The loader skips the samples of the steps that are done, so that a resumed run continues the same order.
     let loader = Loader::start(Arc::clone(&dataset), plan.loading(config.seed), state.step * plan.batch as u64)?;
     let lpips = perceptual(config, device, report)?;
     let mut training = AutoencoderTraining { config, device, state, dataset, loader, lpips };
     run_loop::run(&mut training, plan, dir, stop, passed_over, &mut |step| report(Event::Step(step)))
 }
 
-/// An autoencoder and its discriminator in training.
+/// The training of an autoencoder, for the shared loop.
 struct AutoencoderTraining<'a> {
     config: &'a AutoencoderRun,
     device: &'a Device,
@@ -200,10 +204,10 @@ impl Training for AutoencoderTraining<'_> {
         values
     }
 
-    /// The first images of the set above their reconstructions by the averaged weights.
+    /// The first images of the dataset above their reconstructions by the moving average of the weights.
     fn sheet(&self) -> Result<Image> {
         let network = &self.config.autoencoder;
-        let net = self.state.of_net.averaged(network.init(0, &self.device.clone().without_autodiff()))?;
+        let net = self.state.net_optimiser.averaged(network.init(0, &self.device.clone().without_autodiff()))?;
         let latent = Latent::new(network.clone(), net, 1.0, self.device);
         let originals = (0..self.dataset.len().min(8)).map(|i| self.dataset.get(i)).collect::<Result<Vec<_>>>()?;
         let mut planes = vec![];
@@ -214,13 +218,13 @@ impl Training for AutoencoderTraining<'_> {
     }
 
     fn save(&self, path: &Path) -> Result<()> {
-        let State { net, of_net, disc, of_disc, step } = &self.state;
-        let tensors = [of_net.tensors(net, ""), of_disc.tensors(disc, DISCRIMINATOR)].concat();
+        let State { net, net_optimiser, disc, disc_optimiser, step } = &self.state;
+        let tensors = [net_optimiser.tensors(net, ""), disc_optimiser.tensors(disc, DISCRIMINATOR)].concat();
         save_tensors(path, &tensors, &checkpoint::autoencoder_metadata(self.config, *step)?)
     }
 }
 
-/// The perceptual distance; a note if it is wanted and its weights are not there.
+/// Loads the perceptual distance. If it is enabled but has no weights, a note is reported.
 fn perceptual(config: &AutoencoderRun, device: &Device, report: &mut dyn FnMut(Event)) -> Result<Option<Lpips>> {
     let loss = &config.loss;
     match &loss.perceptual_weights {

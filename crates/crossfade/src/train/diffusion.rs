@@ -1,11 +1,11 @@
-//! Training of a diffusion network: micro-batches to gradients to an optimiser step.
+//! Training of a diffusion network: gradients of micro-batches are accumulated to one optimiser step.
+use super::Summary;
 use super::batch::{Prepared, prepare};
 use super::optimiser::Gradients;
 use super::run_loop::{self, Training};
 use super::sheet;
 use super::start::start;
 use super::state::TrainState;
-use super::Summary;
 use crate::checkpoint::{Checkpoint, RunDir};
 use crate::config::RunConfig;
 use crate::data::{Dataset, Image};
@@ -21,23 +21,23 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// What is reported of a step.
+/// The report of one training step.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct StepReport {
     /// Steps done.
     pub step: u64,
     /// The mean loss of its micro-batches.
     pub loss: f64,
-    /// The learning rate it used.
+    /// The learning rate.
     pub lr: f64,
-    /// The gradients' joint norm before clipping.
+    /// The global norm of the gradients before clipping.
     pub grad_norm: f64,
-    /// Images a second of this step.
+    /// Images per second in this step.
     pub images_per_second: f64,
 }
 
-/// Trains until the last step or until `stop` is set, and leaves a checkpoint either way. With `resume` it goes on from the
-/// newest good checkpoint in `dir`, to the very weights that an uninterrupted run would have.
+/// Trains until the last step or until `stop` is set, and writes a checkpoint in both cases. With `resume` it continues
+/// from the newest readable checkpoint in `dir`, and ends with exactly the weights of an uninterrupted run.
 pub fn train(
     config: &RunConfig,
     dir: &RunDir,
@@ -51,7 +51,7 @@ pub fn train(
     run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
 }
 
-/// A diffusion network in training.
+/// The training of a diffusion network, for the shared loop.
 struct DiffusionTraining<'a> {
     config: &'a RunConfig,
     device: &'a Device,
@@ -61,13 +61,8 @@ struct DiffusionTraining<'a> {
 }
 
 impl<'a> DiffusionTraining<'a> {
-    /// A new state, or that of the newest checkpoint that can be read; also what was passed over.
-    fn start(
-        config: &'a RunConfig,
-        dir: &RunDir,
-        device: &'a Device,
-        resume: bool,
-    ) -> Result<(Self, Vec<String>)> {
+    /// Starts or resumes a run; also returns the errors of damaged checkpoints that were skipped.
+    fn start(config: &'a RunConfig, dir: &RunDir, device: &'a Device, resume: bool) -> Result<(Self, Vec<String>)> {
         let fresh = || {
             let mut state = TrainState::begin(config, device)?;
             if let Some(latent) = &config.latent {
@@ -86,6 +81,8 @@ impl<'a> DiffusionTraining<'a> {
         let (plan, task) = (&config.train, config.task.clone());
         let dataset: Arc<dyn Dataset> = Arc::from(images(config, state.latent.as_ref())?);
         let loading = plan.loading(config.seed);
+        // As in the reference, the scale is measured once, on the first batch (§2.7). A resumed run reads it from its
+        // checkpoint.
         if state.step == 0
             && let Some(latent) = &mut state.latent
             && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
@@ -94,10 +91,10 @@ impl<'a> DiffusionTraining<'a> {
             latent.measure(from_vec(first.x0, first.shape, device), config.seed, &first.counters)?;
         }
         let cache = config.latent.as_ref().and_then(|l| l.cache.as_deref());
+        // The loader skips the samples of the steps that are done, so that a resumed run continues the same order.
         let first = state.step * (plan.batch * plan.accumulate) as u64;
         let latent = state.latent.as_ref();
-        let loader =
-            Batches::start(Arc::clone(&dataset), task, loading, first, latent, cache, &mut |_, _| ())?;
+        let loader = Batches::start(Arc::clone(&dataset), task, loading, first, latent, cache, &mut |_, _| ())?;
         Ok((Self { config, device, state, dataset, loader }, passed_over))
     }
 }
@@ -110,7 +107,8 @@ impl Training for DiffusionTraining<'_> {
         self.state.step
     }
 
-    /// Gradients of `train.accumulate` micro-batches are summed in their order, then AdamW and the moving average step.
+    /// Sums the gradients of `train.accumulate` micro-batches in their order, then updates the weights and their moving
+    /// average.
     fn advance(&mut self) -> Result<StepReport> {
         let Self { config, device, state, loader, .. } = self;
         let began = Instant::now();
@@ -119,20 +117,23 @@ impl Training for DiffusionTraining<'_> {
         for _ in 0..config.train.accumulate {
             let batch = loader.next_batch()?;
             samples.extend(batch.counters.iter().copied());
+            // Dropout masks depend on (seed, step, sample) only, so that a resumed run draws the same ones.
             let key = DropoutKey { seed: config.seed, step: state.step, samples: batch.counters.clone() };
             let prepared = prepare(batch, config, device);
             let mode = Mode::Train { dropout: &key, statistics: &statistics };
+            // Divided here, so that the sum of all gradients is their mean over the micro-batches (§2.5).
             let value = batch_loss(&state.net, config, &prepared, mode) / config.train.accumulate as f32;
             loss += f64::from(value.clone().into_scalar::<f32>());
             let network = &state.net.network;
-            let found = Gradients::new(GradientsParams::from_grads(value.backward(), network), network);
+            let gradients = Gradients::new(GradientsParams::from_grads(value.backward(), network), network);
             match &mut grads {
-                None => grads = Some(found),
-                Some(sum) => sum.add(&found),
+                None => grads = Some(gradients),
+                Some(sum) => sum.add(&gradients),
             }
         }
         let Some(grads) = grads else { return Err(Error::request("train.accumulate must be at least 1")) };
         let norm = grads.norm();
+        // Checked before the update, so that NaN never gets into the weights.
         if !loss.is_finite() || !norm.is_finite() {
             return Err(diverged(state, &grads, loss, &samples));
         }
@@ -166,7 +167,7 @@ fn batch_loss(net: &Denoiser, config: &RunConfig, batch: &Prepared, mode: Mode) 
     config.loss.loss(net, &batch.noised, &context, mode, None).total
 }
 
-/// The images that a run is made of: of one size, or as they are stored where a task cuts them.
+/// Opens the training images of a run: resized to the network's resolution, or as they are stored if a task crops them.
 pub fn images(config: &RunConfig, latent: Option<&Latent>) -> Result<Box<dyn Dataset>> {
     let Some([height, width]) = config.task.task().size() else {
         let (side, channels) = image_size(config, latent);
@@ -185,6 +186,7 @@ pub fn images(config: &RunConfig, latent: Option<&Latent>) -> Result<Box<dyn Dat
         let problem = format!("the task {} makes {want} channels, the autoencoder is for {have}", config.task.name());
         return Err(Error::request(problem));
     }
+    // Crops must be divisible by the downsampling of the autoencoder and of the network together.
     let unit = latent.map_or(1, Latent::factor) * config.network.unit();
     if height % unit != 0 || width % unit != 0 {
         let problem = format!("task.size must be a multiple of {unit} for this network, not {height}x{width}");
@@ -193,7 +195,7 @@ pub fn images(config: &RunConfig, latent: Option<&Latent>) -> Result<Box<dyn Dat
     Ok(set)
 }
 
-/// The error of a loss or gradient that is no number.
+/// The error for a loss or gradient that is not finite.
 fn diverged(state: &TrainState, grads: &Gradients, loss: f64, samples: &[u64]) -> Error {
     let bad = state.not_finite(grads);
     let first: Vec<_> = bad.iter().take(3).map(String::as_str).collect();
@@ -207,4 +209,3 @@ fn diverged(state: &TrainState, grads: &Gradients, loss: f64, samples: &[u64]) -
         samples.last().copied().unwrap_or(0),
     ))
 }
-

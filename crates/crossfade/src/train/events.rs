@@ -1,7 +1,8 @@
-//! Event files for TensorBoard: scalars of the log and the sample sheets.
+//! Event files for TensorBoard: the scalars of the log, and the sample sheets.
 //!
-//! The format is written by hand: a record is a length and bytes, each with a masked CRC-32C, and the bytes are a few
-//! fields of protocol buffers. Crates that do it bring a whole protobuf compiler or runtime for these ninety lines.
+//! The format is encoded by hand: a record is a length and its bytes, each followed by a masked CRC-32C, and the bytes
+//! are a few fields of protocol buffers. The available crates would add a protobuf compiler or runtime to replace these
+//! ninety lines.
 use crate::data::Image;
 use crate::error::{Error, Result};
 use std::fs::{File, OpenOptions};
@@ -9,21 +10,21 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The events of a run; nothing is written before the first of them.
+/// The event file of a run, which is created with the first event.
 pub struct Events {
     folder: PathBuf,
-    /// Steps that the run had done when it began.
-    begun: u64,
+    /// Steps that were done before this file.
+    first_step: u64,
     open: Option<(PathBuf, File)>,
 }
 
 impl Events {
-    /// Events of a run that has done `step` steps, into a new file below `folder`.
+    /// The events of a run that has done `step` steps; they go to a new file in `folder`.
     pub fn new(folder: &Path, step: u64) -> Self {
-        Self { folder: folder.to_path_buf(), begun: step, open: None }
+        Self { folder: folder.to_path_buf(), first_step: step, open: None }
     }
 
-    /// Numbers of a step.
+    /// Writes the scalars of a step.
     pub fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> Result<()> {
         let mut summary = vec![];
         for (tag, value) in values {
@@ -36,16 +37,16 @@ impl Events {
         self.write(step, 5, &summary)
     }
 
-    /// A picture of a step, given with its PNG.
+    /// Writes an image of a step; `png` is the same image encoded.
     pub fn image(&mut self, step: u64, tag: &str, image: &Image, png: &[u8]) -> Result<()> {
-        let mut picture = vec![];
+        let mut encoded = vec![];
         for (number, value) in [(1, image.height), (2, image.width), (3, image.channels)] {
-            number_field(&mut picture, number, value as u64);
+            number_field(&mut encoded, number, value as u64);
         }
-        field(&mut picture, 4, png);
+        field(&mut encoded, 4, png);
         let (mut one, mut summary) = (vec![], vec![]);
         field(&mut one, 1, tag.as_bytes());
-        field(&mut one, 4, &picture);
+        field(&mut one, 4, &encoded);
         field(&mut summary, 1, &one);
         self.write(step, 5, &summary)
     }
@@ -58,15 +59,16 @@ impl Events {
         file.write_all(&record(&event(step, number, content))).map_err(Error::io(path))
     }
 
-    /// A new file. Like SummaryWriter's purge_step, its head tells TensorBoard to forget what a run that was killed
-    /// had said of the steps that are now done again.
+    /// Creates a new file. As with SummaryWriter's `purge_step`, its first events make TensorBoard discard the events of an
+    /// interrupted run for the steps that are now repeated.
     fn create(&self) -> Result<(PathBuf, File)> {
         std::fs::create_dir_all(&self.folder).map_err(Error::io(&self.folder))?;
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        // TensorBoard reads files in the order of their names.
-        let name = |n: u32| format!("events.out.tfevents.{seconds}.{:010}.{n}.crossfade", self.begun);
-        let again = std::fs::read_dir(&self.folder).is_ok_and(|mut files| files.next().is_some());
+        // TensorBoard reads files in the order of their names, so the time is the first part of the name that varies.
+        let name = |n: u32| format!("events.out.tfevents.{seconds}.{:010}.{n}.crossfade", self.first_step);
+        let is_resumed = std::fs::read_dir(&self.folder).is_ok_and(|mut files| files.next().is_some());
         let mut n = 0;
+        // Two runs may start in the same second; `create_new` makes sure that neither overwrites the file of the other.
         let (path, mut file) = loop {
             let path = self.folder.join(name(n));
             match OpenOptions::new().write(true).create_new(true).open(&path) {
@@ -75,11 +77,11 @@ impl Events {
                 Err(e) => return Err(Error::io(path)(e)),
             }
         };
-        let mut head = record(&event(self.begun + 1, 3, b"brain.Event:2"));
-        if again {
+        let mut head = record(&event(self.first_step + 1, 3, b"brain.Event:2"));
+        if is_resumed {
             let mut start = vec![];
             number_field(&mut start, 1, 1);
-            head.extend(record(&event(self.begun + 1, 7, &start)));
+            head.extend(record(&event(self.first_step + 1, 7, &start)));
         }
         file.write_all(&head).map_err(Error::io(&path))?;
         Ok((path, file))
@@ -96,20 +98,20 @@ fn event(step: u64, number: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A field of bytes: text, bytes or a message.
+/// Appends a length-delimited field: text, bytes or a message.
 fn field(to: &mut Vec<u8>, number: u8, content: &[u8]) {
     to.push(number << 3 | 2);
     varint(to, content.len() as u64);
     to.extend_from_slice(content);
 }
 
-/// A field of a whole number.
+/// Appends an integer field.
 fn number_field(to: &mut Vec<u8>, number: u8, value: u64) {
     to.push(number << 3);
     varint(to, value);
 }
 
-/// Seven bits a byte, the lowest first.
+/// Appends an integer with seven bits per byte, the lowest first.
 fn varint(to: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         to.push(value as u8 | 0x80);
@@ -118,13 +120,13 @@ fn varint(to: &mut Vec<u8>, mut value: u64) {
     to.push(value as u8);
 }
 
-/// A TFRecord: length, its checksum, the bytes, their checksum.
+/// A TFRecord: the length, its checksum, the bytes, their checksum.
 fn record(bytes: &[u8]) -> Vec<u8> {
     let length = (bytes.len() as u64).to_le_bytes();
     [&length, &masked_crc(&length).to_le_bytes()[..], bytes, &masked_crc(bytes).to_le_bytes()].concat()
 }
 
-/// CRC-32C, turned and shifted as TensorFlow masks it.
+/// CRC-32C, rotated and offset as TensorFlow does.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -134,7 +136,7 @@ fn masked_crc(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The records of a file, their checksums checked.
+    /// Reads the records of a file and checks their checksums.
     fn records(path: &Path) -> Vec<Vec<u8>> {
         let bytes = std::fs::read(path).unwrap();
         let (mut at, mut found) = (0, vec![]);
@@ -169,7 +171,7 @@ mod tests {
         events.scalars(301, &[("loss", 0.25)]).unwrap();
         let mut files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
         files.sort();
-        assert_eq!(files.len(), 2, "nothing said, no file");
+        assert_eq!(files.len(), 2, "without events there is no file");
         let (first, second) = (records(&files[0]), records(&files[1]));
         // From the step on; the nine bytes before it are the time.
         let rest = |record: &Vec<u8>| record[9..].to_vec();

@@ -1,4 +1,4 @@
-//! The run's log: one JSON line a logged step.
+//! The log of a run: one JSON line per logged step.
 use crate::error::{Error, Result};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,7 +11,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log of a run that has done `step` steps; lines of later steps, left by a run that was killed, are dropped.
+    /// Opens the log of a run that has done `step` steps. Lines of later steps, which an interrupted run has left, are
+    /// removed, because these steps are repeated.
     pub fn open(path: &Path, step: u64) -> Result<Self> {
         let kept: String = match std::fs::read_to_string(path) {
             Ok(text) => text
@@ -22,19 +23,20 @@ impl Log {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(e) => return Err(Error::io(path)(e)),
         };
+        // Atomic, so that a crash at this moment does not lose the log.
         crate::files::write_atomic(path, kept.as_bytes())?;
         let file = OpenOptions::new().append(true).open(path).map_err(Error::io(path))?;
         Ok(Self { path: path.to_path_buf(), file })
     }
 
-    /// Appends a step.
+    /// Appends the report of a step.
     pub fn write(&mut self, report: &impl serde::Serialize) -> Result<()> {
         let line = serde_json::to_string(report).map_err(|e| Error::Run(e.to_string()))?;
         writeln!(self.file, "{line}").map_err(Error::io(&self.path))
     }
 }
 
-/// (step, loss) of every line.
+/// Reads (step, loss) of every line.
 pub fn read(path: &Path) -> Result<Vec<(f64, f64)>> {
     let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
     Ok(text.lines().filter_map(|line| Some((number(line, "step")?, number(line, "loss")?))).collect())
@@ -44,7 +46,8 @@ fn number(line: &str, key: &str) -> Option<f64> {
     serde_json::from_str::<serde_json::Value>(line).ok()?.get(key)?.as_f64()
 }
 
-/// How long the logged steps of a run took, by their speed; none without a log. A line stands for the steps since the last.
+/// The duration of the logged steps in seconds, estimated from their speed; none without a log. The speed of a line is
+/// taken for all steps since the line before.
 pub fn seconds(path: &Path, images_per_step: usize) -> Option<f64> {
     let text = std::fs::read_to_string(path).ok()?;
     let (mut last, mut total) = (0.0, 0.0);

@@ -1,5 +1,5 @@
-//! Training (Alg. 1). `run_loop.rs` is the loop that all kinds of training share, `diffusion.rs` a step of a diffusion
-//! network, `autoencoder.rs` a step of an autoencoder.
+//! Training (Alg. 1). `run_loop.rs` is the loop that all kinds of training share; `diffusion.rs` is a training step of
+//! a diffusion network, `autoencoder.rs` one of an autoencoder.
 mod autoencoder;
 mod batch;
 mod diffusion;
@@ -26,20 +26,20 @@ use std::path::{Path, PathBuf};
 pub struct Summary {
     /// Steps done.
     pub step: u64,
-    /// Whether it was asked to stop before its last step.
+    /// Whether it was stopped before its last step.
     pub stopped: bool,
     /// The last checkpoint.
     pub checkpoint: PathBuf,
-    /// A damaged checkpoint that was passed over on resume.
+    /// The errors of damaged checkpoints that were skipped on resume.
     pub passed_over: Vec<String>,
 }
 
-/// The loss curve that a log holds: (step, loss).
+/// Reads the loss curve of a log: (step, loss).
 pub fn loss_curve(log: &Path) -> Result<Vec<(f64, f64)>> {
     log::read(log)
 }
 
-/// How long the steps of a run took, by its log; none without one.
+/// The duration of a run's steps in seconds, estimated from its log; none without a log.
 pub fn seconds_of(log: &Path, plan: &crate::config::TrainConfig) -> Option<f64> {
     log::seconds(log, plan.batch * plan.accumulate)
 }

@@ -1,4 +1,4 @@
-//! AdamW and the moving average of a network's weights, with all that a resume needs of them.
+//! AdamW and the moving average of a network's weights, and their state in checkpoints.
 use crate::config::OptimConfig;
 use crate::engine::{Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
@@ -10,27 +10,29 @@ use crossfade_kernels::{AdamW, adamw_step, all_finite, ema_update, sum_sq};
 use crossfade_math::EmaAction;
 use std::collections::BTreeMap;
 
-/// The state beside the weights, on the host. Parameters are in the order of registration.
+/// The moving average and AdamW's moments of all parameters, on the host, in the order in which modules visit them.
 pub struct Optimiser {
     names: Vec<(String, Vec<usize>)>,
-    /// Which of them follow their gradients.
+    /// Which parameters are trained.
     trained: Vec<bool>,
     ema: Vec<Vec<f32>>,
     m: Vec<Vec<f32>>,
     v: Vec<Vec<f32>>,
 }
 
-/// Gradients of all parameters, on the host, in the order of registration.
+/// The gradients of all parameters, on the host, in the same order; zeros for parameters without a gradient.
 pub struct Gradients(Vec<Vec<f32>>);
 
 impl Gradients {
-    /// Of `net` from a backward pass.
+    /// Collects the gradients of `net` from a backward pass.
     pub fn new<M: Module>(grads: GradientsParams, net: &M) -> Self {
         struct Collect(GradientsParams, Vec<Vec<f32>>);
         impl ModuleVisitor for Collect {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
                 let size = param.lazy_shape().num_elements();
                 let grad = self.0.remove::<D>(param.id);
+                // Parameters that the loss does not depend on have no gradient. They get zeros, so that indices stay
+                // aligned.
                 self.1.push(grad.map_or_else(|| vec![0.0; size], to_host));
             }
         }
@@ -39,20 +41,20 @@ impl Gradients {
         Self(visitor.1)
     }
 
-    /// Adds another micro-batch's.
+    /// Adds the gradients of another micro-batch.
     pub fn add(&mut self, other: &Self) {
         for (a, b) in self.0.iter_mut().zip(&other.0) {
             a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
         }
     }
 
-    /// The joint L2 norm.
+    /// The global L2 norm.
     pub fn norm(&self) -> f64 {
         self.0.iter().map(|g| sum_sq(g)).sum::<f64>().sqrt()
     }
 }
 
-/// AdamW in the `count`-th step of some weights whose gradients have this norm.
+/// The hyper-parameters of AdamW for the `count`-th update of weights whose gradients have this global norm.
 pub fn adamw(optim: &OptimConfig, lr: f64, count: u64, norm: f64) -> AdamW {
     AdamW {
         lr,
@@ -61,13 +63,13 @@ pub fn adamw(optim: &OptimConfig, lr: f64, count: u64, norm: f64) -> AdamW {
         adam_eps: optim.adam_eps,
         weight_decay: optim.weight_decay,
         step: count,
-        // min(1, max/(norm + 1e-6)), PyTorch's rule.
+        // min(1, max/(norm + 1e-6)), as in PyTorch's `clip_grad_norm_`.
         grad_scale: optim.clip().map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0)),
     }
 }
 
 impl Optimiser {
-    /// Before the first step of `net`; `is_trained` says which names follow their gradients.
+    /// The state before the first step of `net`; `is_trained` decides by name which parameters are trained.
     pub fn new<M: Module>(net: &M, is_trained: impl Fn(&str) -> bool) -> Self {
         let weights = collect(net);
         let zeros = || weights.iter().map(|(_, _, w)| vec![0.0; w.len()]).collect();
@@ -80,12 +82,12 @@ impl Optimiser {
         }
     }
 
-    /// One step of AdamW and of the moving average (§2.5).
+    /// One step of AdamW and of the moving average (§2.5); returns the network with the new weights.
     pub fn update<M: Module>(&mut self, net: M, grads: &Gradients, hyper: AdamW, action: EmaAction) -> M {
         net.map(&mut Update { at: 0, grads, hyper, action, state: self })
     }
 
-    /// All that a resume needs, as a checkpoint holds it; `prefix` comes before the names of the network.
+    /// Weights, moving average and moments as tensors of a checkpoint; `prefix` is put before the names of the parameters.
     pub fn tensors<M: Module>(&self, net: &M, prefix: &str) -> Vec<HostTensor> {
         let named = |kind: &str, values: &[Vec<f32>]| -> Vec<HostTensor> {
             let names = self.names.iter().zip(values);
@@ -97,13 +99,13 @@ impl Optimiser {
         model.chain(state.into_iter().flatten()).collect()
     }
 
-    /// Takes on the state that `tensors` holds, and `net` its weights; an error names what is missing.
+    /// Restores the state from `tensors` and returns `net` with its weights; an error names the tensor that is missing.
     pub fn restore<M: Module>(&mut self, net: M, tensors: &mut TensorMap, prefix: &str) -> Result<M> {
         let mut take = |kind: &str| -> Result<Vec<Vec<f32>>> {
             let wanted = self.names.iter().map(|(name, shape)| {
                 let full = format!("{kind}.{prefix}{name}");
                 let found = tensors.remove(&full).filter(|(s, _)| s == shape).map(|(_, values)| values);
-                found.ok_or_else(|| Error::Run(format!("cannot be resumed: no fitting {full}")))
+                found.ok_or_else(|| Error::Run(format!("cannot be resumed: no tensor {full} of the right shape")))
             });
             wanted.collect()
         };
@@ -112,12 +114,12 @@ impl Optimiser {
         self.with_values(net, &model)
     }
 
-    /// `net` with the averaged weights.
+    /// `net` with the moving average as its weights.
     pub fn averaged<M: Module>(&self, net: M) -> Result<M> {
         self.with_values(net, &self.ema)
     }
 
-    /// Names of the parameters whose gradients are no numbers.
+    /// The names of parameters whose gradients are not finite.
     pub fn not_finite(&self, grads: &Gradients) -> Vec<String> {
         let bad = self.names.iter().zip(&grads.0).filter(|(_, g)| !all_finite(g));
         bad.map(|((name, _), _)| name.clone()).collect()
@@ -132,7 +134,7 @@ impl Optimiser {
     }
 }
 
-/// Walks the parameters in order and replaces each.
+/// Visits the parameters in order and replaces each by its updated value.
 struct Update<'a> {
     at: usize,
     grads: &'a Gradients,
@@ -146,11 +148,12 @@ impl ModuleMapper for Update<'_> {
         let (i, state) = (self.at, &mut *self.state);
         self.at += 1;
         let (id, tensor) = (param.id, param.val());
-        // Running statistics and frozen parts follow no gradient; averaged they are like all else (§2.5).
-        let follows = tensor.is_require_grad() && state.trained[i];
+        // Running statistics and frozen parameters are not trained, but their moving average is kept like that of all
+        // others (§2.5).
+        let is_trained = tensor.is_require_grad() && state.trained[i];
         let (shape, device) = (tensor.dims(), tensor.device());
         let mut values = to_host(tensor.inner());
-        if follows {
+        if is_trained {
             adamw_step(&mut values, &mut state.m[i], &mut state.v[i], &self.grads.0[i], &self.hyper);
         }
         match self.action {
@@ -158,12 +161,14 @@ impl ModuleMapper for Update<'_> {
             EmaAction::Copy => state.ema[i].copy_from_slice(&values),
             EmaAction::Average(decay) => ema_update(&mut state.ema[i], &values, decay),
         }
-        if !follows {
+        if !is_trained {
             return param;
         }
+        // Frees the old tensor before the new one is created, to keep the peak memory low.
         drop(param);
         let tensor = from_vec(values, shape, &device);
         let mut new = Param::from_tensor(tensor);
+        // The id must not change: gradients are looked up by it.
         new.id = id;
         new
     }

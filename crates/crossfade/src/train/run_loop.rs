@@ -1,4 +1,4 @@
-//! The loop that every kind of training shares: steps, log, sheets, checkpoints.
+//! The training loop that diffusion networks and autoencoders share: steps, log, sample sheets, checkpoints.
 use super::Summary;
 use super::events::Events;
 use super::log::Log;
@@ -10,26 +10,27 @@ use crate::files::write_atomic;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A kind of training, such as that of a diffusion network or of an autoencoder.
+/// A kind of training that the loop can run.
 pub(super) trait Training {
-    /// What is logged and reported of a step.
+    /// The report of a step, which is also a line of the log.
     type Report: serde::Serialize;
-    /// What the sheets show, as a tag of the event files.
+    /// The tag of the sheets in event files.
     const SHEET: &'static str;
 
     /// Steps done.
     fn step(&self) -> u64;
-    /// One step of the optimiser.
+    /// Does one optimiser step.
     fn advance(&mut self) -> Result<Self::Report>;
-    /// The numbers of a report for event files.
+    /// The scalars of a report, for event files.
     fn scalars(report: &Self::Report) -> Vec<(&'static str, f64)>;
-    /// A picture of what the averaged weights do, always of the same noise and examples.
+    /// A contact sheet made with the moving average of the weights, always from the same noise and examples, so that
+    /// sheets of different steps can be compared.
     fn sheet(&self) -> Result<Image>;
-    /// Writes all that a resume needs.
+    /// Writes a checkpoint.
     fn save(&self, path: &Path) -> Result<()>;
 }
 
-/// Trains until the last step of `plan` or until `stop` is set, and leaves a checkpoint either way.
+/// Trains until the last step of `plan` or until `stop` is set, and writes a checkpoint in both cases.
 pub(super) fn run<T: Training>(
     training: &mut T,
     plan: &TrainConfig,
@@ -46,6 +47,7 @@ pub(super) fn run<T: Training>(
         report(&done);
         let step = training.step();
         let due = |every: u64| every > 0 && step.is_multiple_of(every);
+        // The last step is always logged, so that the end of a run is in its loss curve.
         if due(plan.log_every) || step == plan.steps {
             log.write(&done)?;
             if let Some(events) = &mut events {
@@ -63,6 +65,7 @@ pub(super) fn run<T: Training>(
             saved = Some(save(training, plan, dir)?);
         }
     }
+    // The last step may have been saved by the interval already.
     let last = dir.checkpoints().join(checkpoint::file_name(training.step()));
     let checkpoint = match saved {
         Some(path) if path == last => path,
@@ -74,11 +77,12 @@ pub(super) fn run<T: Training>(
 fn save<T: Training>(training: &T, plan: &TrainConfig, dir: &RunDir) -> Result<PathBuf> {
     let path = dir.checkpoints().join(checkpoint::file_name(training.step()));
     training.save(&path)?;
+    // Old checkpoints are removed only after the new one is complete.
     checkpoint::prune(&dir.checkpoints(), plan.keep)?;
     Ok(path)
 }
 
-/// Writes the sheet of a step; returns its PNG for the event files.
+/// Writes the sheet of a step and returns its PNG for the event files.
 fn save_sheet(dir: &RunDir, step: u64, sheet: &Image) -> Result<Vec<u8>> {
     let folder = dir.samples();
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;

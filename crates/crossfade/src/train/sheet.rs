@@ -1,4 +1,4 @@
-//! What a run shows of itself: pictures made with the averaged weights.
+//! Sample sheets: images that a run makes with the moving average of its weights while it trains.
 use crate::apply::{Model, Part};
 use crate::config::RunConfig;
 use crate::data::{Dataset, Filter, Image, PassOrder, Planes, contact_sheet, resize};
@@ -7,12 +7,12 @@ use crate::generate::Pipeline;
 use crate::loader::index;
 use crate::task::SampleKey;
 
-/// Pictures on a sheet.
+/// Images on a sheet.
 const COUNT: u64 = 16;
 /// Examples on a sheet of a task.
 const EXAMPLES: u64 = 4;
 
-/// A contact sheet, always of the same noise and examples.
+/// Draws a contact sheet, always from the same noise and examples.
 pub(super) fn draw(pipeline: &Pipeline, config: &RunConfig, set: &dyn Dataset) -> Result<Image> {
     if config.task.is_unconditional() {
         let images = pipeline.images(config.seed, 0..COUNT)?;
@@ -27,6 +27,7 @@ fn task_sheet(pipeline: &Pipeline, config: &RunConfig, set: &dyn Dataset) -> Res
     let mut rows = vec![];
     for counter in 0..EXAMPLES {
         let k = index(config.seed, counter, set.len());
+        // The samples of the first training batch, without mirroring: crops and holes are the same in every sheet.
         let draw = SampleKey { seed: config.seed, counter, flip: false };
         let pair = config.task.task().example(&set.get(k)?, set.label(k)?.as_ref(), &draw)?;
         let [_, height, width] = pair.target.shape;
@@ -40,7 +41,7 @@ fn task_sheet(pipeline: &Pipeline, config: &RunConfig, set: &dyn Dataset) -> Res
     Ok(contact_sheet(&rows, 3, 2, (128 / rows[0].width).max(1)))
 }
 
-/// Planes as a colour picture of that size; a fourth channel is left out.
+/// Converts planes to a colour image of this size. A fourth channel, which is the mask of inpainting, is left out.
 fn colour_image(planes: &Planes, width: usize, height: usize) -> Image {
     let [c, h, w] = planes.shape;
     let kept = if c == 4 { 3 } else { c };

@@ -1,10 +1,11 @@
-//! How a run begins: in a new directory, or where it stopped.
+//! The start of a run: in a new directory, or from the newest checkpoint.
 use crate::checkpoint::{self, RunDir};
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 use std::path::Path;
 
-/// A fresh state, or that of the newest checkpoint that can be read; also what had to be passed over.
+/// A fresh state, or that of the newest checkpoint that can be read; also returns the errors of checkpoints that cannot. A
+/// checkpoint of another configuration is an error and is not skipped.
 pub fn start<S>(
     dir: &RunDir,
     config: &str,
@@ -21,6 +22,7 @@ pub fn start<S>(
         )));
     }
     let mut passed_over = vec![];
+    // Newest first: if a file is damaged, for example by a full disk, only the steps since the one before are lost.
     for (_, path) in found.iter().rev() {
         match resumed(path) {
             Ok(state) => return Ok((state, passed_over)),
@@ -32,6 +34,7 @@ pub fn start<S>(
         let all = passed_over.join("\n");
         return Err(Error::Run(format!("no checkpoint in {} can be read:\n{all}", checkpoints.display())));
     }
+    // The state is built before anything is written, so that a failed start leaves no directory behind.
     let state = fresh()?;
     std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
     write_atomic(dir.config(), config.as_bytes())?;

@@ -1,4 +1,4 @@
-//! Everything that a resume needs: weights, moving average, optimiser, step.
+//! The state of a training run: weights, moving average, optimiser, step.
 use super::optimiser::{Gradients, Optimiser, adamw};
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
@@ -9,40 +9,41 @@ use crate::nn::{BackboneConfig, Denoiser, Network, Statistics};
 use crate::tensorfile::save_tensors;
 use std::path::Path;
 
-/// A network under training.
+/// A network in training.
 pub struct TrainState {
     /// Steps done.
     pub step: u64,
-    /// The network, on the device with gradients.
+    /// The network, on a device that records gradients.
     pub net: Denoiser,
-    /// The autoencoder of a run on latents; its checkpoints hold it too.
+    /// The autoencoder of a latent diffusion run; it is stored in the checkpoints too.
     pub latent: Option<Latent>,
     optimiser: Optimiser,
 }
 
 impl TrainState {
-    /// Step 0 with initial weights.
+    /// The state at step 0 with random initial weights.
     pub fn new(config: &RunConfig, device: &Device) -> Self {
         let device = recording(device, config.train.recompute);
         Self::with(config.network.init(config.ports(), config.seed, &device), config)
     }
 
-    /// Step 0 of a new run, with the parts that the configuration takes from files of trained weights.
+    /// The state at step 0 of a new run, with the parts whose pretrained weights the configuration names.
     pub fn begin(config: &RunConfig, device: &Device) -> Result<Self> {
         let device = recording(device, config.train.recompute);
         Ok(Self::with(config.network.init_with_pretrained(config.ports(), config.seed, &device)?, config))
     }
 
-    /// Step 0 of a given network.
+    /// The state at step 0 of a given network.
     fn with(network: Network, config: &RunConfig) -> Self {
         let optimiser = Optimiser::new(&network, |name| config.network.is_trained(name));
         Self { step: 0, net: config.denoiser(network), latent: None, optimiser }
     }
 
-    /// The state that a checkpoint holds. Its own configuration says what the network is.
+    /// The state in a checkpoint. The network is that of the configuration in the checkpoint.
     pub fn resume(checkpoint: &Checkpoint, recompute: bool, device: &Device) -> Result<Self> {
         let mut tensors = checkpoint.read()?;
         let mut config = checkpoint.config.clone();
+        // This option only trades memory for time, so a resumed run may change it.
         config.train.recompute = recompute;
         let mut state = Self::new(&config, device);
         let restored = state.optimiser.restore(state.net.network, &mut tensors, "");
@@ -63,20 +64,22 @@ impl TrainState {
         save_tensors(path, &tensors, &metadata)
     }
 
-    /// The network with the averaged weights, without gradients.
+    /// The network with the moving average of its weights, without gradients.
     pub fn averaged(&self, config: &RunConfig, device: &Device) -> Result<Denoiser> {
         let lazy = config.network.lazy(config.ports(), device);
         Ok(config.denoiser(self.optimiser.averaged(lazy)?))
     }
 
-    /// Takes the statistics of a step's batches into the batch normalisations.
+    /// Updates the running statistics of batch normalisations with those of a step's batches.
     pub fn absorb(&mut self, statistics: Statistics, config: &RunConfig) {
         let network = self.take_network(config);
         self.net.network = statistics.into_module(network);
     }
 
-    /// The network by value, so that an update works in the parameters' own memory.
+    /// Moves the network out of the state, so that an update can reuse the memory of its parameters; the caller puts it
+    /// back.
     fn take_network(&mut self, config: &RunConfig) -> Network {
+        // The placeholder is lazy: its weights are never allocated.
         let lazy = config.network.lazy(config.ports(), &Device::flex());
         std::mem::replace(&mut self.net.network, lazy)
     }
@@ -90,7 +93,7 @@ impl TrainState {
         self.step += 1;
     }
 
-    /// Names of the parameters whose gradients are no numbers.
+    /// The names of parameters whose gradients are not finite.
     pub fn not_finite(&self, grads: &Gradients) -> Vec<String> {
         self.optimiser.not_finite(grads)
     }

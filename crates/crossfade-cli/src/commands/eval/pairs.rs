@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use crossfade::metrics::pairs::{self, Channel, PairedFiles, Protocol};
 use crossfade::metrics::{Metric, MetricOptions, RegisteredMetric};
-use crossfade::nn::lpips::Backbone;
+use crossfade::nn::lpips::FeatureNet;
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -82,7 +82,7 @@ pub struct LpipsArgs {
     pairs: PairArgs,
 
     /// The network whose features are compared
-    #[arg(long, value_name = "NAME", default_value = "alex", value_parser = one_of(Backbone::ALL.map(Backbone::name)))]
+    #[arg(long, value_name = "NAME", default_value = "alex", value_parser = one_of(FeatureNet::ALL.map(FeatureNet::name)))]
     net: String,
 
     /// Its weights, a safetensors file

@@ -11,6 +11,7 @@ pub fn list(images: &Path, labels: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
     let maps = Folder::open(labels)?;
     let mut by_name = HashMap::new();
     for path in maps.files() {
+        // Compared without extension, because images are often JPEG and maps PNG.
         if let Some(other) = by_name.insert(path.with_extension(""), path) {
             let problem = format!("has the same name as {}; which map is meant?", other.display());
             return Err(Error::file(labels.join(path), problem));

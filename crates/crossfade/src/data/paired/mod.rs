@@ -37,7 +37,7 @@ impl Paired {
         Self::new("BSDS", root, bsds::list(root, split)?, bsds::read)
     }
 
-    /// NYU Depth v2 as BTS lays it out: `rgb_NNNNN.jpg` beside `sync_depth_NNNNN.png`.
+    /// NYU Depth v2 in the layout of BTS: `rgb_NNNNN.jpg` next to `sync_depth_NNNNN.png`.
     pub fn nyu(root: &Path, split: Split) -> Result<Self> {
         Self::new("NYU Depth", root, nyu::list(root, split)?, LabelMap::read)
     }
@@ -109,6 +109,10 @@ fn matched(root: &Path, partner: impl Fn(&Path) -> Option<PathBuf>) -> Result<Ve
     if unpaired.is_empty() {
         return Ok(pairs);
     }
+    // Three names are enough to recognise a wrong directory; a dataset may have thousands.
     let first: Vec<&str> = unpaired.iter().take(3).map(String::as_str).collect();
-    Err(Error::file(root, format!("{} images have no map of their name, among them {}", unpaired.len(), first.join(", "))))
+    Err(Error::file(
+        root,
+        format!("{} images have no map of their name, among them {}", unpaired.len(), first.join(", ")),
+    ))
 }

@@ -1,4 +1,4 @@
-//! SketchyCOCO's objects (§6.8): pictures under `GT`, sketches of the same names under `Sketch`.
+//! SketchyCOCO's objects (§6.8): photographs under `GT`, sketches with the same names under `Sketch`.
 use std::path::{Path, PathBuf};
 
 use super::super::Split;

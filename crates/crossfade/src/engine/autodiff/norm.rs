@@ -41,7 +41,9 @@ impl<const N: usize> Backward<Flex, N> for NormBackward {
         };
         let mut results: Vec<OutputBuffer> =
             inputs.iter().map(|input| OutputBuffer::new(input.values().len())).collect();
-        let [dx, gamma, beta, modulation_grad @ ..] = results.as_mut_slice() else { unreachable!("a norm has three inputs") };
+        let [dx, gamma, beta, modulation_grad @ ..] = results.as_mut_slice() else {
+            unreachable!("a norm has three inputs")
+        };
         let scale_shift = modulation_grad.first_mut().map(OutputBuffer::values);
         let out = NormGrads { x: dx.values(), gamma: gamma.values(), beta: beta.values(), scale_shift };
         norm::backward(x.values(), dy.values(), tail, &state.stats, shape, out);

@@ -69,9 +69,7 @@ fn exact(process: Process, t: f64, second: Option<&Images>) -> (Images, Images, 
     let target = gaussian.target(t);
     let first = match process.outputs() {
         // eps = (1−m) σ_t x_t + m F.
-        Outputs::MixedTarget => {
-            mix(&[(1.0 / MIXING, &eps), (-(1.0 - MIXING) * gaussian.sigma(t) / MIXING, &x_t)])
-        }
+        Outputs::MixedTarget => mix(&[(1.0 / MIXING, &eps), (-(1.0 - MIXING) * gaussian.sigma(t) / MIXING, &x_t)]),
         _ => mix(&[(target.x0, &x0), (target.eps, &eps)]),
     };
     let outputs = RawHeads { phi: first.0, eps: second.map(|x| x.0.clone()) };

@@ -1,4 +1,4 @@
-//! The number of corresponding pixels of one image at every threshold.
+//! Counts the corresponding pixels of one image at every threshold.
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -15,9 +15,9 @@ use crate::error::{Error, Result};
 /// The benchmark's four counts of one image, or of many, at one threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Pixels of the truth that were found, summed over annotators.
+    /// Pixels of the ground truth that were found, summed over annotators.
     pub cnt_r: u64,
-    /// Pixels of the truth, summed over annotators.
+    /// Pixels of the ground truth, summed over annotators.
     pub sum_r: u64,
     /// Detected pixels that correspond to at least one annotator's.
     pub cnt_p: u64,
@@ -36,7 +36,7 @@ impl Counts {
         self.cnt_p as f64 / self.sum_p.max(1) as f64
     }
 
-    /// The harmonic mean of both.
+    /// The harmonic mean of recall and precision.
     pub fn f(&self) -> f64 {
         super::f_measure(self.recall(), self.precision())
     }
@@ -51,7 +51,7 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// The counts of one image at every threshold; `path` of the map is for messages.
+/// The counts of one image at every threshold; `path` is the map's file, for error messages.
 pub fn count(detection: Detection, truth: &[Mask], config: &EdgesConfig, path: &Path) -> Result<Vec<Counts>> {
     let (width, height) = detection.size();
     if let Some(other) = truth.iter().find(|m| (m.width, m.height) != (width, height)) {
@@ -68,9 +68,11 @@ pub fn count(detection: Detection, truth: &[Mask], config: &EdgesConfig, path: &
         Detection::Segmentations(masks) => Ok(masks.par_iter().map(measure).collect()),
         Detection::Soft(map) => {
             let map = if config.protocol == Protocol::S { suppress(&map) } else { map };
+            // A threshold of 0 would mark every pixel.
             let cut = |t: &f64| map.at_least(t.max(f64::EPSILON));
             let levels = config.levels();
-            // The maps are nested, so equal numbers of pixels mean equal maps.
+            // The maps of rising thresholds are nested, so equal numbers of pixels mean equal maps: each is matched
+            // only once.
             let sizes: Vec<usize> = levels.par_iter().map(|t| cut(t).count()).collect();
             let new = |k: usize| k == 0 || sizes[k] != sizes[k - 1];
             let one = |(k, t): (usize, &f64)| new(k).then(|| measure(&cut(t)));

@@ -1,4 +1,4 @@
-//! Ground truth and detections: MATLAB files of the BSDS, or plain images.
+//! Reads ground truth and detections from MATLAB files of the BSDS or from plain images.
 use std::path::Path;
 
 use super::super::maps::{Map, Mask};
@@ -6,13 +6,13 @@ use crate::data::Image;
 use crate::data::mat::{Numbers, Value, read_mat};
 use crate::error::{Error, Result};
 
-/// Most values of an image in a MATLAB file.
+/// Limit of the values of an image in a MATLAB file.
 const MAX_PIXELS: usize = 64 << 20;
 
 /// The detection for one image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Detection {
-    /// The confidence that a pixel lies on a boundary; thresholds turn it into boundary maps.
+    /// The confidence that a pixel is on a boundary; thresholds turn it into boundary maps.
     Soft(Map),
     /// The boundaries of several segmentations, from coarse to fine or in any order.
     Segmentations(Vec<Mask>),
@@ -32,7 +32,7 @@ fn is_mat(path: &Path) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case("mat"))
 }
 
-/// The annotators' boundaries: `groundTruth{i}.Boundaries` of a MATLAB file, or one image (set from the half upwards).
+/// The annotators' boundaries: `groundTruth{i}.Boundaries` of a MATLAB file, or one image, thresholded at one half.
 pub fn load_truth(path: &Path) -> Result<Vec<Mask>> {
     if !is_mat(path) {
         return Ok(vec![Map::of(&Image::read(path)?).at_least(0.5)]);
@@ -42,10 +42,10 @@ pub fn load_truth(path: &Path) -> Result<Vec<Mask>> {
     Ok(annotations(path, "Boundaries")?.into_iter().map(mask).collect())
 }
 
-/// Rows, columns and the values row by row.
+/// Rows, columns and the values in row-major order.
 pub(in crate::metrics) type Matrix = (usize, usize, Vec<f64>);
 
-/// The matrix called `field` of each annotator, all of the same size: `groundTruth{i}.field` of a MATLAB file.
+/// The matrix `field` of each annotator, all of the same size: `groundTruth{i}.field` of a MATLAB file.
 pub(in crate::metrics) fn annotations(path: &Path, field: &str) -> Result<Vec<Matrix>> {
     let variables = read_mat(path)?;
     let cells = variables.iter().find_map(|(name, value)| match value {
@@ -94,12 +94,13 @@ pub(in crate::metrics) fn matrix(numbers: &Numbers, path: &Path) -> Result<Matri
     Ok((height, width, values))
 }
 
-/// A contour map that has the borders between pixels too, and those around the image.
+/// A contour map of double size plus one: it also has values for the borders between pixels and around the image.
 pub(in crate::metrics) fn double_size(numbers: &Numbers, path: &Path) -> Result<Matrix> {
     let (rows, columns, values) = matrix(numbers, path)?;
     if rows < 3 || columns < 3 || rows % 2 == 0 || columns % 2 == 0 {
         return Err(Error::file(path, format!("`ucm2` of {rows}x{columns} is not of double size plus one")));
     }
+    // The thresholds are between 0 and 1, so that they would be meaningless on another scale.
     if values.iter().any(|v| !(0.0..=1.0).contains(v)) {
         return Err(Error::file(path, "`ucm2` has values outside 0 to 1"));
     }
@@ -127,7 +128,8 @@ fn segmentations(cells: &[Value], path: &Path) -> Result<Detection> {
     Ok(Detection::Segmentations(masks))
 }
 
-/// The pixels at whose lower right corner two segments meet; the last row and column look along the border only.
+/// The pixels at whose lower right corner several segments meet, as `seg2bdry` of the benchmark does. In the last row
+/// and column only neighbours along the border are compared.
 fn boundaries(width: usize, height: usize, labels: &[f64]) -> Mask {
     let at = |x: usize, y: usize| labels[y * width + x];
     let bits = (0..width * height).map(|i| {

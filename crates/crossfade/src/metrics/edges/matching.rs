@@ -1,18 +1,20 @@
-//! Which pixels of two boundary maps correspond: a bipartite matching of greatest size and, among those, least distance.
+//! Finds which pixels of two boundary maps correspond: a bipartite matching of maximum size and, among those, of
+//! minimum distance.
 //!
-//! The benchmark solves an assignment problem with outlier nodes whose price is a hundred times the tolerance, which
-//! asks for the same thing; its outliers are linked at random, so its own counts vary by some tenths of a percent.
+//! The benchmark solves an assignment problem with outlier nodes that cost a hundred times the tolerance, which has
+//! the same solution. Its outliers are linked at random, so that its own counts vary by some tenths of a percent.
 //!
-//! Three steps keep it fast. Hopcroft and Karp (1973) find the size. By the decomposition of Dulmage and Mendelsohn
-//! (1958) the choice of detected pixels is free only among those that alternating paths reach from an unmatched one; all
-//! others are matched in every greatest matching. Only there shortest augmenting paths look for the least distance, from
-//! the side that is matched whole, so that no search fails.
+//! Three steps keep it fast. The algorithm of Hopcroft and Karp (1973) finds a matching of maximum size. By the
+//! decomposition of Dulmage and Mendelsohn (1958) only the detected pixels that alternating paths reach from an
+//! unmatched one can be exchanged; all others are matched in every maximum matching. Only for these, shortest
+//! augmenting paths minimise the distance. They start from the side that is matched completely, so that no search
+//! fails.
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::super::maps::Mask;
 
-/// The absent partner, node or pixel.
+/// Marks a missing partner, node or pixel.
 const NONE: u32 = u32::MAX;
 /// Distances are compared in hundredths of a pixel, as the benchmark does.
 const SCALE: f64 = 100.0;
@@ -23,7 +25,7 @@ pub struct Points {
     height: usize,
     /// The index of each set pixel.
     pixels: Vec<u32>,
-    /// The place of each pixel in `pixels`.
+    /// For each pixel of the image its index in `pixels`, or `NONE`.
     node: Vec<u32>,
 }
 
@@ -44,13 +46,13 @@ impl Points {
         self.pixels.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no pixels.
     pub fn is_empty(&self) -> bool {
         self.pixels.is_empty()
     }
 }
 
-/// Steps to the pixels at most `radius` away, the nearest first, each with its distance in hundredths.
+/// Offsets to all pixels at most `radius` away, nearest first, each with its distance in hundredths of a pixel.
 pub struct Disc(Vec<(i32, i32, i32)>);
 
 impl Disc {
@@ -64,7 +66,7 @@ impl Disc {
     }
 }
 
-/// Links from the nodes of one side to those of the other, in one array.
+/// The edges of the bipartite graph, as adjacency lists in one array.
 struct Links {
     first: Vec<u32>,
     links: Vec<(u32, i32)>,
@@ -95,7 +97,7 @@ impl Links {
     }
 }
 
-/// Which nodes of both sides are matched with which.
+/// The partner of every node of both sides, or `NONE`.
 struct Matching {
     left: Vec<u32>,
     right: Vec<u32>,
@@ -108,23 +110,24 @@ impl Matching {
     }
 }
 
-/// Whether each detected pixel corresponds to one of the truth; as many pixels of the truth have a partner.
+/// Whether each detected pixel corresponds to a pixel of the truth. As many pixels of the truth have a partner.
 pub fn correspond(detected: &Points, truth: &Points, disc: &Disc) -> Vec<bool> {
     let links = Links::between(detected, truth, disc);
     let mut matching = Matching { left: vec![NONE; detected.len()], right: vec![NONE; truth.len()] };
     greedy(&links, &mut matching);
     while augment_phase(&links, &mut matching) {}
-    let (left, right) = contested(&links, &matching);
+    let (left, right) = horizontal_part(&links, &matching);
     let mut matched: Vec<bool> = matching.left.iter().map(|&r| r != NONE).collect();
     if !right.is_empty() {
         left.iter().for_each(|&l| matched[l as usize] = false);
         let back = Links::between(truth, detected, disc);
-        nearest(&right, &back, &left, detected.len()).into_iter().for_each(|l| matched[l as usize] = true);
+        minimum_distance(&right, &back, &left, detected.len()).into_iter().for_each(|l| matched[l as usize] = true);
     }
     matched
 }
 
-/// A first matching: each pixel takes its nearest free partner. Isolated pixels are done with it.
+/// A first matching: each pixel gets its nearest free partner. This settles most pixels, so that few augmenting paths
+/// are needed.
 fn greedy(links: &Links, matching: &mut Matching) {
     for l in 0..matching.left.len() as u32 {
         if let Some(&(r, _)) = links.of(l).iter().find(|(r, _)| matching.right[*r as usize] == NONE) {
@@ -133,7 +136,8 @@ fn greedy(links: &Links, matching: &mut Matching) {
     }
 }
 
-/// One phase of Hopcroft and Karp: a maximal set of disjoint shortest augmenting paths. False if there is none.
+/// One phase of Hopcroft and Karp's algorithm: augments along a maximal set of disjoint shortest paths. Returns false
+/// if there is none.
 fn augment_phase(links: &Links, matching: &mut Matching) -> bool {
     let mut level = vec![NONE; matching.left.len()];
     let mut queue: Vec<u32> = (0..level.len() as u32).filter(|&l| matching.left[l as usize] == NONE).collect();
@@ -164,7 +168,8 @@ fn augment_phase(links: &Links, matching: &mut Matching) -> bool {
     true
 }
 
-/// Follows the levels from `root` to a free node on the right, and switches the path.
+/// Searches a path along the levels from `root` to a free node on the right, and flips the matching along it. A stack
+/// instead of recursion, since paths may be long.
 fn augment(root: u32, links: &Links, matching: &mut Matching, level: &[u32], tried: &mut [u32]) {
     let mut path = vec![root];
     while let Some(&l) = path.last() {
@@ -187,9 +192,10 @@ fn augment(root: u32, links: &Links, matching: &mut Matching, level: &[u32], tri
     }
 }
 
-/// The nodes that alternating paths reach from unmatched nodes of the left: the horizontal part of the decomposition.
-/// All of its nodes on the right are matched, with nodes of this part, in every greatest matching.
-fn contested(links: &Links, matching: &Matching) -> (Vec<u32>, Vec<u32>) {
+/// The nodes that alternating paths reach from unmatched nodes on the left: the horizontal part of the
+/// Dulmage–Mendelsohn decomposition. In every maximum matching all of its right nodes are matched, with nodes of this
+/// part.
+fn horizontal_part(links: &Links, matching: &Matching) -> (Vec<u32>, Vec<u32>) {
     let mut seen = vec![false; matching.right.len()];
     let mut left: Vec<u32> = (0..matching.left.len() as u32)
         .filter(|&l| matching.left[l as usize] == NONE && !links.of(l).is_empty())
@@ -209,43 +215,44 @@ fn contested(links: &Links, matching: &Matching) -> (Vec<u32>, Vec<u32>) {
     (left, right)
 }
 
-/// The nodes among `left` that all of `right` are matched with at the least sum of distances.
+/// The nodes of `left` in the matching of all nodes of `right` that has the minimum sum of distances.
 ///
-/// Successive shortest paths (Jonker and Volgenant 1987): prices keep the reduced costs of all links positive, and free
-/// nodes keep the price zero.
-fn nearest(right: &[u32], links: &Links, left: &[u32], detected: usize) -> Vec<u32> {
+/// Successive shortest paths (Jonker and Volgenant 1987). Prices keep the reduced costs of all links non-negative, as
+/// Dijkstra's algorithm requires, and free nodes keep the price zero.
+fn minimum_distance(right: &[u32], links: &Links, left: &[u32], detected: usize) -> Vec<u32> {
     let mut allowed = vec![false; detected];
     left.iter().for_each(|&l| allowed[l as usize] = true);
-    // Who holds each node of the left, and what its link costs.
-    let mut holder: Vec<(u32, i32)> = vec![(NONE, 0); detected];
+    // The right node that owns each left node, and the cost of their link.
+    let mut owner_of: Vec<(u32, i32)> = vec![(NONE, 0); detected];
     let mut waiting = Vec::new();
     for &r in right {
-        // The links begin with the nearest.
+        // Links are sorted by distance, so the first one is the nearest.
         let mut open = links.of(r).iter().filter(|(l, _)| allowed[*l as usize]);
         match open.next() {
-            Some(&(l, cost)) if holder[l as usize].0 == NONE => holder[l as usize] = (r, cost),
+            Some(&(l, cost)) if owner_of[l as usize].0 == NONE => owner_of[l as usize] = (r, cost),
             _ => waiting.push(r),
         }
     }
     let mut search =
         Search { price: vec![0; detected], distance: vec![i32::MAX; detected], from: vec![(NONE, NONE, 0); detected] };
-    waiting.into_iter().for_each(|r| search.assign(r, links, &allowed, &mut holder));
-    left.iter().copied().filter(|&l| holder[l as usize].0 != NONE).collect()
+    waiting.into_iter().for_each(|r| search.assign(r, links, &allowed, &mut owner_of));
+    left.iter().copied().filter(|&l| owner_of[l as usize].0 != NONE).collect()
 }
 
-/// What the shortest paths need.
+/// The state of the shortest-path searches, allocated once for all of them.
 struct Search {
     price: Vec<i32>,
     distance: Vec<i32>,
-    /// The node on the right that a node was reached from, the one on the left that this one held, and the link's cost.
+    /// For each left node: the right node from which it was reached, the left node that this one owned, and the cost
+    /// of the link.
     from: Vec<(u32, u32, i32)>,
 }
 
 impl Search {
-    /// Gives `start` a node on the left, moving others along the shortest path to a free one.
-    fn assign(&mut self, start: u32, links: &Links, allowed: &[bool], holder: &mut [(u32, i32)]) {
+    /// Assigns a left node to `start`; other right nodes move along the shortest path to a free left node.
+    fn assign(&mut self, start: u32, links: &Links, allowed: &[bool], owner_of: &mut [(u32, i32)]) {
         let (mut heap, mut touched, mut done) = (BinaryHeap::new(), Vec::new(), Vec::new());
-        let (mut r, mut held, mut base) = (start, NONE, 0);
+        let (mut r, mut owned, mut base) = (start, NONE, 0);
         let end = loop {
             for &(l, cost) in links.of(r).iter().filter(|(l, _)| allowed[*l as usize]) {
                 let distance = base + cost - self.price[l as usize];
@@ -254,7 +261,7 @@ impl Search {
                         touched.push(l);
                     }
                     self.distance[l as usize] = distance;
-                    self.from[l as usize] = (r, held, cost);
+                    self.from[l as usize] = (r, owned, cost);
                     heap.push(Reverse((distance, l)));
                 }
             }
@@ -265,13 +272,13 @@ impl Search {
                 }
             };
             let Some(Reverse((distance, l))) = next else { break None };
-            let (owner, cost) = holder[l as usize];
+            let (owner, cost) = owner_of[l as usize];
             if owner == NONE {
                 break Some((l, distance));
             }
             done.push(l);
-            // Going back over the matched link, whose reduced cost is zero.
-            (r, held, base) = (owner, l, distance - cost + self.price[l as usize]);
+            // Continues from the owner over its matched link, whose reduced cost is zero.
+            (r, owned, base) = (owner, l, distance - cost + self.price[l as usize]);
         };
         if let Some((end, length)) = end {
             for &l in &done {
@@ -280,7 +287,7 @@ impl Search {
             let mut l = end;
             while l != NONE {
                 let (r, before, cost) = self.from[l as usize];
-                holder[l as usize] = (r, cost);
+                owner_of[l as usize] = (r, cost);
                 l = before;
             }
         }

@@ -1,4 +1,4 @@
-//! Edges as a metric of produced maps.
+//! The BSDS edge benchmark as a metric of maps that a network produced.
 use super::super::maps::Map;
 use super::super::metric::{
     Accumulator, Compared, Measurement, Metric, MetricOptions, MetricSpec, Sample, Value, Verb,
@@ -48,7 +48,7 @@ struct EdgesAccumulator<'a> {
 
 impl Metric for EdgesMetric {
     fn facts(&self) -> Vec<(String, String)> {
-        // The name of the protocol is stated by whoever chose it.
+        // The caller that chose the protocol states its name.
         let facts = protocol_facts(&self.0, false, self.0.thresholds).into_iter();
         let truth = ("ground truth".into(), "one map an image, cut at 0.5".into());
         facts.filter(|(key, _)| key != "protocol").chain([truth]).collect()
@@ -64,7 +64,7 @@ impl Accumulator for EdgesAccumulator<'_> {
         for sample in samples {
             let truth = Map::of(&sample.target()?.clone().into_image()).at_least(0.5);
             let detection = Detection::Soft(Map::of(&sample.output.into_image()));
-            // The thresholds of one image are counted in parallel.
+            // Images are processed one by one because `count` is parallel over the thresholds.
             self.counts.push(count(detection, &[truth], self.config, &sample.origin)?);
         }
         Ok(())

@@ -1,7 +1,8 @@
-//! Edges: the boundary benchmark of the Berkeley segmentation data set (BSDS).
+//! The boundary benchmark of the Berkeley segmentation dataset (BSDS).
 //!
-//! A soft map is cut at many thresholds; each boundary map is thinned and matched, pixel to pixel and within a
-//! tolerance, with what each annotator drew. [`counts`] does one image, [`summary`] makes ODS, OIS, AP and R50 of all.
+//! A soft map is thresholded at many levels. Each boundary map is thinned, and its pixels are matched within a
+//! tolerance with the pixels that each annotator drew. [`counts`] processes one image, [`summary`] computes ODS, OIS,
+//! AP and R50 of all.
 pub mod counts;
 pub mod ground_truth;
 pub mod matching;
@@ -30,18 +31,18 @@ pub enum Protocol {
     /// Non-maximum suppression, then thinning at every threshold: the "S" evaluation of papers, for thick maps.
     #[default]
     S,
-    /// Neither: the "C" evaluation, which wants crisp maps.
+    /// Neither: the "C" evaluation, for maps that are crisp already.
     C,
-    /// Thinning only: the benchmark as it stands, for maps that are suppressed already, `ucm2` and segmentations.
+    /// Thinning only: the original benchmark, for maps that are suppressed already, `ucm2` and segmentations.
     AsIs,
 }
 
-/// The protocol of a measurement.
+/// The settings of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EdgesConfig {
-    /// Number of thresholds, evenly between 0 and 1.
+    /// Number of thresholds, evenly spaced between 0 and 1.
     pub thresholds: usize,
-    /// Tolerance as a part of the image's diagonal: 0.0075 for the BSDS, 0.011 for NYUD.
+    /// Tolerance as a fraction of the image's diagonal: 0.0075 for BSDS, 0.011 for NYUD.
     pub max_dist: f64,
     /// How a map is processed first.
     pub protocol: Protocol,
@@ -61,7 +62,7 @@ impl EdgesConfig {
 
     fn check(&self) -> Result<()> {
         check_thresholds(self.thresholds)?;
-        // Beyond a tenth of the diagonal every pixel is near every other and memory explodes.
+        // The graph has one link for every pair of pixels within the tolerance, so that memory grows with its square.
         if !(0.0..=0.1).contains(&self.max_dist) {
             return Err(Error::request(format!("a tolerance of {}: must be 0 to 0.1 of the diagonal", self.max_dist)));
         }
@@ -69,7 +70,7 @@ impl EdgesConfig {
     }
 }
 
-/// The outcome of an evaluation.
+/// The result of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Edges {
     /// ODS, OIS, AP, R50 with their protocol.
@@ -107,9 +108,9 @@ fn f_measure(recall: f64, precision: f64) -> f64 {
     if sum == 0.0 { 0.0 } else { 2.0 * precision * recall / sum }
 }
 
-/// Measures the maps of a folder against the ground truth of another; files belong together by name.
+/// Measures the maps of a folder against the ground truth in another; files are paired by name.
 ///
-/// `progress` is told how many images of how many are done.
+/// `progress(done, total)` is called after each image.
 pub fn evaluate(
     maps: &Path,
     truth: &Path,
@@ -130,6 +131,7 @@ pub fn evaluate(
 
     let segmentations = results.iter().any(|r| r.2);
     let levels = results.first().map_or(0, |r| r.0.len());
+    // Counts are summed threshold by threshold, so all images need the same thresholds.
     if let Some((pair, r)) = files.iter().zip(&results).find(|(_, r)| r.0.len() != levels || r.2 != segmentations) {
         return Err(Error::file(&pair.map, format!("{} segmentations or thresholds, others have {levels}", r.0.len())));
     }
@@ -141,7 +143,7 @@ pub fn evaluate(
     Ok(Edges { report, summary, thresholds, names: files.into_iter().map(|p| p.name).collect(), counts })
 }
 
-/// How maps are measured.
+/// The facts of the protocol that a report states.
 fn protocol_facts(config: &EdgesConfig, segmentations: bool, levels: usize) -> Vec<(String, String)> {
     let (protocol, nms, thinning) = match config.protocol {
         _ if segmentations => ("segmentations", "none", "at every segmentation"),

@@ -1,13 +1,17 @@
 //! Non-maximum suppression along the edge's normal, as Dollár and Zitnick's structured edge toolbox does it.
 //!
-//! It is what "after NMS" means in papers on edges: smoothing of radius 1, orientation from second derivatives of the map
-//! smoothed with radius 4, radius 1 for the comparison, a fade over 5 pixels at the border, a tolerance of 1 %.
+//! This is what "after NMS" means in papers on edges: smoothing of radius 1, orientation from second derivatives of
+//! the map smoothed with radius 4, comparison at radius 1, attenuation over 5 pixels at the border, a tolerance of 1
+//! %.
 use super::super::maps::Map;
 
+/// Number of pixels at the border over which values fall to 0, because the orientation is unreliable there.
 const BORDER: usize = 5;
+/// A pixel is removed if a neighbour across the edge is larger than it times this factor.
 const TOLERANCE: f32 = 1.01;
 
-/// Values row by row, in single precision as in the toolbox.
+/// Values in row-major order. They are single precision because the toolbox computes so, and comparisons near the
+/// tolerance depend on it.
 struct Plane {
     width: usize,
     height: usize,
@@ -24,7 +28,7 @@ impl Plane {
         self.values[y * self.width + x]
     }
 
-    /// Convolution with `kernel` (odd, symmetric) along both axes; the image is mirrored at its borders.
+    /// Convolution with `kernel` (of odd length, symmetric) along both axes; the image is mirrored at its borders.
     fn smooth(&self, kernel: &[f32]) -> Self {
         let r = (kernel.len() / 2) as isize;
         let sum = |at: usize, n: usize, value: &dyn Fn(usize) -> f32| {
@@ -46,8 +50,8 @@ impl Plane {
         (along_x, along_y)
     }
 
-    /// The value between pixels, bilinear; outside, that of the border.
-    fn between(&self, x: f32, y: f32) -> f32 {
+    /// The bilinearly interpolated value at a position; outside, that of the border.
+    fn interpolated(&self, x: f32, y: f32) -> f32 {
         let (x0, x1, u) = split(x, self.width);
         let (y0, y1, v) = split(y, self.height);
         let row = |y: usize| self.at(x0, y) * (1.0 - u) + self.at(x1, y) * u;
@@ -55,14 +59,15 @@ impl Plane {
     }
 }
 
-/// The pixels to both sides of a place, and how far it is from the first; a little less than the last pixel at most.
+/// The pixels on both sides of a position, and its distance from the first one. The position is kept slightly below
+/// the last pixel, as in the toolbox.
 fn split(at: f32, n: usize) -> (usize, usize, f32) {
     let at = at.clamp(0.0, (n as f32 - 1.001).max(0.0));
     let low = at as usize;
     (low, (low + 1).min(n - 1), at - low as f32)
 }
 
-/// The index that stands for `i` in a line of `n` pixels mirrored at its ends, the last pixel doubled.
+/// The index for `i` in a line of `n` pixels that is mirrored at its ends, with the last pixel repeated.
 fn mirror(i: isize, n: usize) -> usize {
     let period = 2 * n as isize;
     let i = i.rem_euclid(period);
@@ -81,11 +86,12 @@ fn orientation(edge: &Plane) -> Plane {
             v if v < 0.0 => -1.0,
             _ => 0.0,
         };
+        // The toolbox adds 1e-5 too; it decides the orientation where the map is flat.
         libm::atanf(gyy.at(x, y) * sign / (gxx.at(x, y) + 1e-5)).rem_euclid(std::f32::consts::PI)
     })
 }
 
-/// The map smoothed, with all values removed that are not the greatest across the edge, in steps of 1/255.
+/// The smoothed map without the values that are not maximal across the edge, rounded to multiples of 1/255.
 pub fn suppress(map: &Map) -> Map {
     let values = map.values.iter().map(|&v| v as f32).collect();
     let edge = Plane { width: map.width, height: map.height, values }.smooth(&[0.25, 0.5, 0.25]);
@@ -98,9 +104,9 @@ pub fn suppress(map: &Map) -> Map {
     let kept = edge.like(|x, y| {
         let here = edge.at(x, y);
         let (sin, cos) = libm::sincosf(angle.at(x, y));
-        let beaten =
-            [-1.0, 1.0].iter().any(|d| here * TOLERANCE < edge.between(x as f32 + d * cos, y as f32 + d * sin));
-        if beaten { 0.0 } else { here * fade(x, map.width) * fade(y, map.height) }
+        let suppressed =
+            [-1.0, 1.0].iter().any(|d| here * TOLERANCE < edge.interpolated(x as f32 + d * cos, y as f32 + d * sin));
+        if suppressed { 0.0 } else { here * fade(x, map.width) * fade(y, map.height) }
     });
     // The benchmark reads the result from 8-bit images.
     let values = kept.values.iter().map(|&v| f64::from((v * 255.0).round().clamp(0.0, 255.0)) / 255.0).collect();

@@ -1,4 +1,4 @@
-//! From counts to ODS, OIS, AP and R50, and the benchmark's text files.
+//! Computes ODS, OIS, AP and R50 from counts, and writes the benchmark's text files.
 use std::path::Path;
 
 use serde::Serialize;
@@ -17,22 +17,23 @@ pub struct Point {
     pub recall: f64,
     /// Precision.
     pub precision: f64,
-    /// Their harmonic mean.
+    /// The harmonic mean of recall and precision.
     pub f: f64,
 }
 
 /// The benchmark's results for a set of images.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// The best point of the whole set's curve: one threshold for all images.
+    /// Optimal dataset scale: the best point of the dataset's curve, with one threshold for all images.
     pub ods: Point,
-    /// Recall, precision and F with each image at its own best threshold; its threshold is zero and means nothing.
+    /// Optimal image scale: recall, precision and F with each image at its own best threshold. The field `threshold`
+    /// is 0 and has no meaning here.
     pub ois: Point,
     /// Average precision: the area under the curve.
     pub ap: f64,
-    /// Recall at half precision; none if precision never gets there.
+    /// Recall at a precision of one half; `None` if precision never reaches it.
     pub r50: Option<f64>,
-    /// The curve of the whole set.
+    /// The curve of the dataset.
     pub curve: Vec<Point>,
     /// The best point of each image's curve.
     pub images: Vec<Point>,
@@ -44,7 +45,7 @@ pub fn summarise(thresholds: &[f64], images: &[Vec<Counts>]) -> Summary {
     let mut best = Counts::default();
     for counts in images {
         total.iter_mut().zip(counts).for_each(|(sum, c)| *sum += *c);
-        // The first of equal maxima, as MATLAB's max.
+        // The first of equal maxima, as MATLAB's `max` returns.
         let first = counts.iter().copied().reduce(|a, b| if b.f() > a.f() { b } else { a });
         best += first.unwrap_or_default();
     }
@@ -65,7 +66,7 @@ fn curve(thresholds: &[f64], counts: &[Counts]) -> Vec<Point> {
     thresholds.iter().zip(counts).map(point).collect()
 }
 
-/// The greatest F on the line segments between the points, each tried at 100 positions as in the benchmark.
+/// The maximum F on the line segments between the points, each evaluated at 100 positions as in the benchmark.
 fn best_point(curve: &[Point]) -> Point {
     let mut best = curve.first().copied().unwrap_or_default();
     for pair in curve.windows(2) {
@@ -82,7 +83,7 @@ fn best_point(curve: &[Point]) -> Point {
     best
 }
 
-/// `(x, y)` by ascending x, the first y of equal x.
+/// The points sorted by x, with only the first of points with equal x.
 fn unique(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut points: Vec<_> = points.collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -90,7 +91,7 @@ fn unique(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     points
 }
 
-/// The straight line through `points` at `x`; none outside of them.
+/// Linear interpolation of `points` at `x`; `None` outside of their range.
 fn interpolate(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let i = points.partition_point(|p| p.0 < x);
     let (x1, y1) = *points.get(i)?;
@@ -101,7 +102,8 @@ fn interpolate(points: &[(f64, f64)], x: f64) -> Option<f64> {
     Some(y0 + (y1 - y0) * (x - x0) / (x1 - x0))
 }
 
-/// Precision at the recalls 0, 0.01, …, 1, zero where the curve is not, times 0.01: the benchmark's area.
+/// The benchmark's area under the curve: the sum of the precisions at the recalls 0, 0.01, …, 1, with zero outside of
+/// the curve, divided by 100.
 fn average_precision(curve: &[Point]) -> f64 {
     let points = unique(curve.iter().map(|p| (p.recall, p.precision)));
     if points.len() < 2 {
@@ -110,14 +112,15 @@ fn average_precision(curve: &[Point]) -> f64 {
     (0..=100).filter_map(|i| interpolate(&points, f64::from(i) / 100.0)).sum::<f64>() / 100.0
 }
 
+/// Recall at a precision of one half, or at the lowest precision if that is higher.
 fn recall_at_half(curve: &[Point]) -> Option<f64> {
     let points = unique(curve.iter().map(|p| (p.precision, p.recall)));
     interpolate(&points, points.first()?.0.max(0.5))
 }
 
 impl Summary {
-    /// Writes what the benchmark writes: `eval_bdry.txt`, `eval_bdry_thr.txt`, `eval_bdry_img.txt` and the counts of
-    /// each image as `NAME_ev1.txt`.
+    /// Writes the files of the benchmark: `eval_bdry.txt`, `eval_bdry_thr.txt`, `eval_bdry_img.txt`, and the counts
+    /// of each image as `NAME_ev1.txt`.
     pub fn save(&self, folder: &Path, names: &[String], thresholds: &[f64], images: &[Vec<Counts>]) -> Result<()> {
         std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
         for (name, counts) in names.iter().zip(images) {
@@ -137,13 +140,13 @@ impl Summary {
     }
 }
 
-/// Numbers as C's `%10g`, in one line.
+/// A line of numbers in the format of C's `%10g`.
 pub(in crate::metrics) fn line(numbers: impl IntoIterator<Item = f64>) -> String {
     let cells: Vec<String> = numbers.into_iter().map(|n| format!("{:>10}", six_digits(n))).collect();
     cells.join(" ") + "\n"
 }
 
-/// C's `%g`: six significant digits without trailing zeros.
+/// The format of C's `%g`: six significant digits without trailing zeros.
 fn six_digits(n: f64) -> String {
     if n == 0.0 {
         return "0".into();

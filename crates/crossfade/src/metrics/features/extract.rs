@@ -1,4 +1,4 @@
-//! Features of image sets, in the order of the set, a few images at a time.
+//! Computes the features of image sets in the order of the set, a few images at a time.
 use super::inception::{FEATURES, GROUP, Inception, Scratch};
 use super::protocol::Protocol;
 use crate::data::Dataset;
@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Groups of images that each thread works through before their features are passed on: enough to keep all threads busy
-/// to the end of a round, few enough for memory.
+/// Number of image groups per thread in one round. More of them keep all threads busy until the end of a round, fewer
+/// save memory.
 const ROUNDS: usize = 4;
 
 /// The Inception network and the protocol by which images are prepared for it.
@@ -19,7 +19,7 @@ pub struct Extractor {
     scratch: Mutex<Vec<Scratch>>,
 }
 
-/// Images between two checks whether to stop.
+/// Number of images between two checks of the stop condition.
 pub(super) const PORTION: usize = 256;
 
 /// Feature vectors of images.
@@ -27,7 +27,7 @@ pub(super) const PORTION: usize = 256;
 pub struct Features {
     /// The length of a vector.
     pub dim: usize,
-    /// The vectors, one after the other.
+    /// The concatenated vectors.
     pub values: Vec<f32>,
 }
 
@@ -37,7 +37,7 @@ impl Features {
         self.values.len() / self.dim
     }
 
-    /// Whether there are none.
+    /// Whether there are no vectors.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -59,7 +59,7 @@ impl Extractor {
         &self.network
     }
 
-    /// How images are prepared.
+    /// The protocol by which images are prepared.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
@@ -71,7 +71,7 @@ impl Extractor {
 
     /// Passes the features of all images to `sink`, one vector after the other in the order of the set.
     ///
-    /// An image that cannot be read ends it with an error that names the image.
+    /// An image that cannot be read is an error that names the image.
     pub fn each(
         &self,
         images: &dyn Dataset,
@@ -98,6 +98,7 @@ impl Extractor {
                 .par_chunks_mut(GROUP * FEATURES)
                 .enumerate()
                 .try_for_each(|(group, out)| self.group(images, first + group * GROUP, out))?;
+            // Passed on in order and by one thread, so that sums have the same rounding on any number of threads.
             values.chunks_exact(FEATURES).try_for_each(&mut *sink)?;
             progress(first + count, total);
         }
@@ -110,7 +111,7 @@ impl Extractor {
         Ok(all.unwrap_or(Features { dim: FEATURES, values: vec![] }))
     }
 
-    /// As [`Self::features`]; none if `stop` became true before the end.
+    /// As [`Self::features`]; `None` if `stop` became true before the end.
     pub fn features_until(
         &self,
         images: &dyn Dataset,
@@ -133,6 +134,7 @@ impl Extractor {
 
     fn group(&self, images: &dyn Dataset, first: usize, out: &mut [f32]) -> Result<()> {
         let lock = || self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        // Scratch memory is taken from a shared stack, since rayon has no state per thread that outlives a call.
         let mut scratch = lock().pop().unwrap_or_default();
         let fill = |i: usize, to: &mut _| {
             self.protocol.fill(&images.get(first + i)?.with_channels(3), to);

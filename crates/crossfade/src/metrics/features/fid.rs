@@ -1,4 +1,4 @@
-//! FID as a metric: features summed up as they come, the reference kept on disk while it is worked through.
+//! FID as a metric. Features are summed as they arrive, and the statistics of the reference are stored on disk.
 use super::super::Report;
 use super::super::metric::{
     Accumulator, Compared, FeatureNetwork, Measurement, Metric, MetricOptions, MetricSpec, Produced, Reference,
@@ -21,9 +21,9 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     open: |options| Ok(Box::new(Fid { extractor: Extractor::open(options, SPEC.name)?, reference: None })),
 };
 
-/// Blocks of 64 images after which the unfinished statistics of a reference are written: 1024 images, some minutes of work
-/// that a killed study does not lose.
-const KEPT_BLOCKS: usize = 16;
+/// Number of 64-image blocks between two checkpoints of a reference's statistics. 1024 images are some minutes of
+/// work, the most that an interrupted study loses.
+const CHECKPOINT_BLOCKS: usize = 16;
 
 struct Fid {
     extractor: Extractor,
@@ -36,23 +36,24 @@ struct FidAccumulator<'a> {
 }
 
 impl Fid {
-    /// The statistics of the reference: kept ones, or those of the images; none if it was stopped.
+    /// The statistics of the reference, loaded from a file or computed from the images; `None` if it was stopped.
     fn statistics(&self, images: &dyn Dataset, work: &mut ReferenceWork) -> Result<Option<Statistics>> {
         let Some(store) = &work.store else {
             return Statistics::of(&self.extractor, images, work.progress).map(Some);
         };
         let name = format!("reference-{}.npz", store.key);
         let places = store.shared.into_iter().chain([store.cache]).map(|place| place.join(&name));
-        if let Some(kept) = places.into_iter().find(|place| place.is_file()) {
-            return Statistics::load(&kept).map(Some);
+        // The name contains a hash of everything the statistics depend on, so an existing file is always right.
+        if let Some(stored) = places.into_iter().find(|place| place.is_file()) {
+            return Statistics::load(&stored).map(Some);
         }
         std::fs::create_dir_all(store.cache).map_err(Error::io(store.cache))?;
-        let whole = store.cache.join(&name);
-        let part = whole.with_extension("part.npz");
-        let made = Statistics::resumed(&self.extractor, images, (&part, KEPT_BLOCKS), work.stop, work.progress)?;
+        let complete = store.cache.join(&name);
+        let part = complete.with_extension("part.npz");
+        let made = Statistics::resumed(&self.extractor, images, (&part, CHECKPOINT_BLOCKS), work.stop, work.progress)?;
         if let Some(made) = &made {
-            made.save(&whole)?;
-            // Another shard, which works in the same directory, may have removed it already.
+            made.save(&complete)?;
+            // Another shard that works in the same directory may have removed it already.
             let _ = std::fs::remove_file(&part);
         }
         Ok(made)
@@ -96,13 +97,13 @@ impl Accumulator for FidAccumulator<'_> {
     }
 }
 
-/// The error of a metric that was asked for values before it knew what to compare with.
+/// The error of a metric whose `prepare` was not called.
 pub(super) fn unprepared() -> Error {
     Error::Run("the reference of the metric was not prepared".into())
 }
 
 impl Extractor {
-    /// The network for the metric of that name, by its options.
+    /// The network for the metric of that name, with the protocol and weights of the options.
     pub(super) fn open(options: &MetricOptions, metric: &str) -> Result<Self> {
         let name = options.protocol.unwrap_or(Protocol::NAMES[0]);
         let unknown =
@@ -110,7 +111,7 @@ impl Extractor {
         Self::new(options.weights_of(metric)?, Protocol::parse(name).map_err(|_| unknown())?)
     }
 
-    /// A report that states how the features were made.
+    /// A report that states protocol and weights of the features.
     pub fn report(&self, metric: &str) -> Report {
         super::stated(Report::new(metric), Some(self.protocol()), Some(self.hash()))
     }

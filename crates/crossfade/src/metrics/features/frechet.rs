@@ -4,7 +4,7 @@ use super::sums::FeatureSums;
 use crate::error::{Error, Result};
 use faer::{Mat, MatRef, Side};
 
-/// The number of images below which FID is mostly bias.
+/// Below this number of images FID is mostly bias.
 pub const FEW: u64 = 10_000;
 
 /// A normal distribution.
@@ -12,12 +12,12 @@ pub const FEW: u64 = 10_000;
 pub struct Gaussian {
     /// The mean.
     pub mean: Vec<f64>,
-    /// The covariance matrix, row by row.
+    /// The covariance matrix in row-major order.
     pub covariance: Vec<f64>,
 }
 
 impl Gaussian {
-    /// The normal distribution with the mean and covariance of summed features.
+    /// The normal distribution with the mean and covariance of the summed features.
     pub fn of(sums: &FeatureSums) -> Result<Self> {
         let mut sums = sums.clone();
         Ok(Self { covariance: sums.covariance()?, mean: sums.mean() })
@@ -28,10 +28,10 @@ impl Gaussian {
     }
 }
 
-/// The Fréchet distance to a fixed distribution, whose factor is computed once.
+/// The Fréchet distance to a fixed distribution. The expensive factorisation of its covariance is computed once.
 pub struct Frechet {
     reference: Gaussian,
-    /// F with Σ = F Fᵀ, Σ being the covariance of the reference.
+    /// F in Σ = F Fᵀ, where Σ is the covariance of the reference.
     factor: Mat<f64>,
 }
 
@@ -50,7 +50,8 @@ impl Frechet {
         }
         let eigen = matrix(&reference.covariance, dim).self_adjoint_eigen(Side::Lower).map_err(not_solved)?;
         let (values, vectors) = (eigen.S().column_vector(), eigen.U());
-        // Rounding makes some of the zeros of a covariance of few images negative: they count as zeros.
+        // With fewer images than features the covariance is singular, and rounding makes some of its zero eigenvalues
+        // negative: they count as zeros.
         let positive: Vec<usize> = (0..dim).filter(|&i| values[i] > 0.0).collect();
         let factor = Mat::from_fn(dim, positive.len(), |r, c| vectors[(r, positive[c])] * values[positive[c]].sqrt());
         Ok(Self { reference, factor })
@@ -68,7 +69,8 @@ impl Frechet {
         if distance.is_finite() { Ok(distance) } else { Err(not_solved(())) }
     }
 
-    /// tr(ΣA)^½ = Σ √λ(Fᵀ A F) for Σ = F Fᵀ: the matrix is symmetric, so its eigenvalues are exact and real.
+    /// tr(ΣA)^½ = Σ √λ(Fᵀ A F) for Σ = F Fᵀ. This matrix is symmetric, so that its eigenvalues are real and accurate.
+    /// The usual square root of the non-symmetric ΣA may have imaginary parts.
     fn trace_of_root(&self, a: &[f64]) -> Result<f64> {
         let (dim, rank) = (self.factor.nrows(), self.factor.ncols());
         let factor: MatRef<f64> = self.factor.as_ref();
@@ -81,22 +83,23 @@ impl Frechet {
     }
 }
 
-/// Sums in groups, image i in group i mod [`Self::GROUPS`]: they give a confidence interval without keeping features.
+/// Sums in groups, with image i in group i mod [`Self::GROUPS`]. They give a confidence interval without storing
+/// features.
 pub struct GroupedSums {
     groups: Vec<FeatureSums>,
     next: usize,
 }
 
-/// The uncertainty of a distance, estimated by leaving out each group in turn (the jackknife).
+/// The uncertainty of a distance, estimated by the jackknife: each group is left out in turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Standard error of the distance, over draws of these images; the reference is held fixed.
+    /// Standard error of the distance over draws of these images; the reference is fixed.
     pub error: f64,
     /// Lower end of the 95 % interval.
     pub low: f64,
     /// Upper end of the 95 % interval.
     pub high: f64,
-    /// The distance with the bias of few images taken off to first order: an estimate for infinitely many of them.
+    /// The distance corrected to first order for the bias of few images: an estimate for infinitely many.
     pub infinity: f64,
 }
 
@@ -106,7 +109,7 @@ impl GroupedSums {
     /// Student's t for 95 % and 9 degrees of freedom.
     const T: f64 = 2.262_157_162_740_992;
 
-    /// Sums of no vectors yet, each of length `dim`.
+    /// Empty sums of vectors of length `dim`.
     pub fn new(dim: usize) -> Self {
         Self { groups: vec![FeatureSums::new(dim); Self::GROUPS], next: 0 }
     }
@@ -124,22 +127,22 @@ impl GroupedSums {
         Ok(total)
     }
 
-    /// The uncertainty of the distance to `reference`; `progress` is told (done, all).
+    /// The uncertainty of the distance to `reference`; calls `progress(done, total)`.
     pub fn interval(&self, reference: &Frechet, progress: &mut dyn FnMut(usize, usize)) -> Result<Interval> {
         let (total, k) = (self.total()?, Self::GROUPS as f64);
         if total.count() < 2 * Self::GROUPS as u64 {
             return Err(Error::request(format!("an interval needs {} images or more", 2 * Self::GROUPS)));
         }
-        let whole = reference.distance(&Gaussian::of(&total)?)?;
+        let all = reference.distance(&Gaussian::of(&total)?)?;
         let mut distances = Vec::with_capacity(Self::GROUPS);
         for group in &self.groups {
             progress(distances.len(), Self::GROUPS);
-            let rest = total.without(&group.clone().complete());
-            distances.push(reference.distance(&Gaussian::of(&rest)?)?);
+            let remaining = total.without(&group.clone().complete());
+            distances.push(reference.distance(&Gaussian::of(&remaining)?)?);
         }
         let mean = distances.iter().sum::<f64>() / k;
         let error = ((k - 1.0) / k * distances.iter().map(|d| (d - mean).powi(2)).sum::<f64>()).sqrt();
-        let (low, high) = (whole - Self::T * error, whole + Self::T * error);
-        Ok(Interval { error, low, high, infinity: k * whole - (k - 1.0) * mean })
+        let (low, high) = (all - Self::T * error, all + Self::T * error);
+        Ok(Interval { error, low, high, infinity: k * all - (k - 1.0) * mean })
     }
 }

@@ -16,13 +16,13 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     verb: Verb::Own,
     open: |options| {
         let extractor = Extractor::open(options, SPEC.name)?;
-        // Weights without a classifier are refused now rather than after hours of sampling.
+        // Weights without a classifier are refused now instead of after hours of sampling.
         extractor.network().logits(&[0.0; FEATURES])?;
         Ok(Box::new(InceptionScore(extractor)))
     },
 };
 
-/// Parts that are scored on their own, in studies and unless `crossfade eval is` is told otherwise.
+/// Default number of parts that are scored separately; `crossfade eval is` can change it.
 const SPLITS: usize = 10;
 
 struct InceptionScore(Extractor);
@@ -39,7 +39,7 @@ impl Metric for InceptionScore {
     }
 }
 
-/// exp(E KL(p(y|x) ‖ p(y))) over `splits` parts of the shuffled images: mean and deviation.
+/// exp(E KL(p(y|x) ‖ p(y))): mean and standard deviation over `splits` parts of the shuffled images.
 ///
 /// # Shapes
 /// `logits` [images, classes].
@@ -48,6 +48,7 @@ pub fn inception_score(logits: &Features, splits: usize, seed: u32) -> Result<Sp
     if splits == 0 || n < splits {
         return Err(Error::request(format!("{n} images cannot be split into {splits} parts; lower --splits")));
     }
+    // Shuffled because sets are often sorted by class, which would lower the score of every part.
     let order = RandomState::new(seed).permutation(n);
     let scores: Vec<f64> = (0..splits).map(|i| score(logits, &order[i * n / splits..(i + 1) * n / splits])).collect();
     Ok(Spread::of(&scores))
@@ -65,6 +66,7 @@ fn score(logits: &Features, rows: &[usize]) -> f64 {
 }
 
 fn log_softmax(x: &[f32]) -> Vec<f64> {
+    // Subtracting the maximum keeps the exponentials from overflowing.
     let largest = x.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(f64::from(b)));
     let total = x.iter().map(|&v| (f64::from(v) - largest).exp()).sum::<f64>().ln() + largest;
     x.iter().map(|&v| f64::from(v) - total).collect()

@@ -1,4 +1,5 @@
-//! Image sets as a user names them: a folder, a zip, CIFAR-10, an npz of images or of statistics, or a part of one.
+//! Opens image sets from a user's argument: a folder, a zip, CIFAR-10, an npz of images or of statistics, or a part
+//! of one.
 use super::Statistics;
 use super::npz::Npz;
 use crate::data::{DataConfig, Dataset, Filter, Fit, Image, Split};
@@ -8,12 +9,12 @@ use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Largest compressed array of images, which has to be unpacked whole.
+/// Size limit of a compressed array of images in bytes. It has to be unpacked into memory completely.
 const MAX_UNPACKED: u64 = 4 << 30;
 
-/// An image set, or what is stored of one.
+/// An image set, or its stored statistics.
 pub enum Input {
-    /// The images, in order.
+    /// The images.
     Images(Box<dyn Dataset>),
     /// Statistics of the images.
     Statistics(Box<Statistics>),
@@ -21,10 +22,10 @@ pub enum Input {
 
 /// Opens `PATH`, `PATH:train`, `PATH:test`, each with `[START:END]` for a part.
 ///
-/// A path is a folder or a zip of images, a directory of CIFAR-10 (with the split named), an npz of images (u8, as N, H,
-/// W, C, under `arr_0` or the first name) or an npz of statistics (`mu` and `sigma`).
+/// A path is a folder or a zip of images, a directory of CIFAR-10 (with the split given), an npz of images (u8, as N,
+/// H, W, C, under `arr_0` or the first name) or an npz of statistics (`mu` and `sigma`).
 pub fn open(text: &str) -> Result<Input> {
-    let (place, part) = cut(text)?;
+    let (place, part) = split_range(text)?;
     let images = match place.rsplit_once(':') {
         Some((path, "train")) => cifar10(path, Split::Train)?,
         Some((path, "test")) => cifar10(path, Split::Test)?,
@@ -52,7 +53,7 @@ pub fn open(text: &str) -> Result<Input> {
 }
 
 /// Splits `text` into the path and the range in brackets at its end.
-fn cut(text: &str) -> Result<(&str, Option<Range<usize>>)> {
+fn split_range(text: &str) -> Result<(&str, Option<Range<usize>>)> {
     let Some((place, range)) = text.strip_suffix(']').and_then(|t| t.rsplit_once('[')) else {
         return Ok((text, None));
     };
@@ -78,6 +79,7 @@ fn files(path: &Path) -> Result<Box<dyn Dataset>> {
     let is_cifar = |dir: &PathBuf| {
         ["test_batch", "test_batch.bin", "data_batch_1", "data_batch_1.bin"].iter().any(|f| dir.join(f).is_file())
     };
+    // CIFAR-10 stores training and test images side by side; mixing them up would spoil a comparison.
     if batches.iter().any(is_cifar) {
         let path = path.display();
         return Err(Error::request(format!("{path} holds CIFAR-10: say {path}:train or {path}:test")));
@@ -133,7 +135,7 @@ struct NpzImages {
 }
 
 enum Bytes {
-    /// In the file, beginning at this byte.
+    /// In the file, starting at this byte.
     Stored(u64),
     Unpacked(Vec<u8>),
 }
@@ -178,6 +180,7 @@ impl Dataset for NpzImages {
             Bytes::Unpacked(bytes) => bytes[index * size..][..size].to_vec(),
             Bytes::Stored(start) => {
                 let mut pixels = vec![0; size];
+                // Opened for every image, so that threads do not share a file position.
                 let mut file = File::open(&self.path).map_err(Error::io(&self.path))?;
                 file.seek(SeekFrom::Start(start + (index * size) as u64)).map_err(Error::io(&self.path))?;
                 file.read_exact(&mut pixels).map_err(Error::io(&self.path))?;

@@ -1,13 +1,13 @@
-//! A measurement that keeps the features of all images: KID, precision and recall, Inception Score.
+//! An accumulator that keeps the features of all images, for KID, precision and recall, and Inception Score.
 use super::super::Report;
 use super::super::metric::{Accumulator, Measurement, Produced, Sample};
 use super::{Extractor, Features};
 use crate::error::Result;
 
-/// What is kept of the features of one image.
+/// Computes the numbers that are kept from the features of one image.
 pub(super) type Row<'a> = Box<dyn Fn(&[f32]) -> Result<Vec<f32>> + 'a>;
 
-/// The features of the images so far, and what becomes of them.
+/// The features of the images so far, and the function that turns all of them into a report.
 pub(super) struct KeptFeatures<'a> {
     extractor: &'a Extractor,
     features: Features,
@@ -16,7 +16,7 @@ pub(super) struct KeptFeatures<'a> {
 }
 
 impl<'a> KeptFeatures<'a> {
-    /// No images yet; `row` gives the `dim` numbers that are kept of an image's features.
+    /// An empty accumulator; `row` computes the `dim` numbers that are kept of an image.
     pub fn new(
         extractor: &'a Extractor,
         dim: usize,

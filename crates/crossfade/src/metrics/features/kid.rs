@@ -39,8 +39,8 @@ impl Metric for KidMetric {
         let finish = |produced: Features| {
             let reference = self.reference.as_ref().ok_or_else(unprepared)?;
             // Subsets cannot be larger than the sets they are drawn from.
-            let (most, config) = (produced.len().min(reference.len()), KidConfig::default());
-            let found = kid(&produced, reference, KidConfig { size: config.size.min(most), ..config })?;
+            let (smaller, config) = (produced.len().min(reference.len()), KidConfig::default());
+            let found = kid(&produced, reference, KidConfig { size: config.size.min(smaller), ..config })?;
             let report = self.extractor.report(SPEC.name).value(SPEC.values[0].name, found.mean);
             Ok(report.value("kid std of subsets", found.std))
         };
@@ -49,12 +49,12 @@ impl Metric for KidMetric {
     }
 }
 
-/// How subsets are drawn; the default is torch-fidelity's.
+/// How subsets are drawn; the defaults are torch-fidelity's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KidConfig {
     /// The number of subsets.
     pub subsets: usize,
-    /// Images in each subset.
+    /// Number of images in each subset.
     pub size: usize,
     /// Seed of the draws.
     pub seed: u32,
@@ -66,7 +66,7 @@ impl Default for KidConfig {
     }
 }
 
-/// Mean and deviation over the subsets.
+/// Mean and standard deviation over the subsets.
 pub type Kid = Spread;
 
 /// The KID of two sets of features.
@@ -79,7 +79,8 @@ pub fn kid(a: &Features, b: &Features, config: KidConfig) -> Result<Kid> {
         let message = format!("KID draws subsets of {size} images, but a set has only {n}; lower --subset-size");
         return Err(Error::request(message));
     }
-    // As numpy's choice(n, size, replace=False), in turn for the two sets.
+    // As numpy's `choice(n, size, replace=False)`, alternately for the two sets. All draws come first, because the
+    // order of the random numbers must not depend on threads.
     let mut state = RandomState::new(seed);
     let mut draw = |n: usize| state.permutation(n)[..size].to_vec();
     let draws: Vec<_> = (0..subsets).map(|_| (draw(a.len()), draw(b.len()))).collect();
@@ -94,14 +95,15 @@ fn gather(features: &Features, rows: &[usize]) -> Vec<f64> {
 /// The unbiased estimator (equation 4), for two sets of the same size m.
 fn discrepancy(x: &[f64], y: &[f64], dim: usize) -> f64 {
     let m = (x.len() / dim) as f64;
-    let within = |z| kernel_sum(z, z, dim, true);
-    (within(x) + within(y)) / (m * (m - 1.0)) - 2.0 * kernel_sum(x, y, dim, false) / (m * m)
+    let own_sum = |z| kernel_sum(z, z, dim, true);
+    (own_sum(x) + own_sum(y)) / (m * (m - 1.0)) - 2.0 * kernel_sum(x, y, dim, false) / (m * m)
 }
 
-/// Σ (x·y/d + 1)³, with or without the diagonal.
+/// Σ (x·y/d + 1)³, without the diagonal if `skip_diagonal` is set.
 fn kernel_sum(x: &[f64], y: &[f64], dim: usize, skip_diagonal: bool) -> f64 {
     let (x, y) = (matrix(x, dim), matrix(y, dim));
     let mut gram = Mat::<f64>::zeros(x.nrows(), y.nrows());
+    // Sequential, because the subsets run in parallel already.
     matmul(&mut gram, Accum::Replace, x, y.transpose(), 1.0 / dim as f64, Par::Seq);
     let kernel = |j: usize, i: usize| if skip_diagonal && i == j { 0.0 } else { (gram[(i, j)] + 1.0).powi(3) };
     (0..gram.ncols()).map(|j| (0..gram.nrows()).map(|i| kernel(j, i)).sum::<f64>()).sum()

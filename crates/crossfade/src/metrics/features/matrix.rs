@@ -1,15 +1,16 @@
-//! Products of f64 matrices. Each thread computes whole rows, so the result does not depend on the number of threads.
+//! Products of f64 matrices. Every row is computed by a single thread, so that the result does not depend on the
+//! number of threads.
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
-/// Rows that a thread computes at a time.
+/// Number of rows that a thread computes at a time.
 const ROWS: usize = 128;
 
 /// c = a b, or c += a b if `accumulate`.
 ///
 /// # Shapes
-/// `a` [m, k], `b` [k, n], `c` [m, n], row by row.
+/// `a` [m, k], `b` [k, n], `c` [m, n] in row-major order.
 pub(super) fn product(a: MatRef<f64>, b: MatRef<f64>, c: &mut [f64], accumulate: bool) {
     let n = b.ncols();
     assert!(a.ncols() == b.nrows() && c.len() == a.nrows() * n, "sizes of a product");
@@ -21,7 +22,7 @@ pub(super) fn product(a: MatRef<f64>, b: MatRef<f64>, c: &mut [f64], accumulate:
     });
 }
 
-/// The matrix of `columns` columns whose values are given row by row.
+/// The matrix with `columns` columns and the row-major `values`.
 pub(super) fn matrix(values: &[f64], columns: usize) -> MatRef<'_, f64> {
     MatRef::from_row_major_slice(values, values.len() / columns, columns)
 }

@@ -1,7 +1,7 @@
-//! Distances between sets of images through the features of Inception: FID, KID, precision and recall, IS.
+//! Distances between image sets by the features of Inception: FID, KID, precision and recall, and IS.
 //!
-//! [`Extractor`] turns images into features by a named [`Protocol`]; [`FeatureSums`] sums them up as they come, so that
-//! FID needs no more memory for a million images than for a hundred. The other metrics keep the features.
+//! [`Extractor`] computes the features of images by a named [`Protocol`]. [`FeatureSums`] sums them as they arrive,
+//! so that FID needs no more memory for a million images than for a hundred. The other metrics keep all features.
 mod extract;
 pub(super) mod fid;
 mod frechet;
@@ -34,10 +34,10 @@ pub use sums::FeatureSums;
 
 use super::Report;
 
-/// The seed of torch-fidelity, for everything that is drawn.
+/// The seed of torch-fidelity, used for all random draws of these metrics.
 pub const SEED: u32 = 2020;
 
-/// A mean over parts, and the deviation of the parts (of a population, as torch-fidelity has it).
+/// The mean over parts and their standard deviation (with n, as in torch-fidelity).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The mean.
@@ -54,7 +54,7 @@ impl Spread {
     }
 }
 
-/// Adds protocol and weights, or says that they are not known.
+/// Adds protocol and weights to a report, or states that they are not known.
 pub fn stated(report: Report, protocol: Option<Protocol>, weights: Option<&str>) -> Report {
     let report = match protocol {
         Some(protocol) => report.with("protocol", protocol).with("resize", protocol.resize()),

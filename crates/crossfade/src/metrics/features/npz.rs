@@ -1,4 +1,4 @@
-//! NumPy's `.npz`: a zip of `.npy` arrays, read with limits.
+//! Reads and writes NumPy's `.npz` (a zip of `.npy` arrays), with limits when reading.
 use crate::error::{Error, Result};
 use crate::files::write_whole;
 use npyz::{DType, NpyFile, Order};
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-/// Largest array that is read whole: the products of 8,192 features.
+/// Size limit of an array in bytes: the products of 8,192 features.
 const MAX_ARRAY: u64 = 512 << 20;
-/// Longest header of an array.
+/// Size limit of the header of an array in bytes.
 const MAX_HEADER: usize = 1 << 16;
 
 /// An archive of arrays.
@@ -23,7 +23,7 @@ pub(super) struct Npz {
 pub(super) struct Header {
     pub(super) shape: Vec<usize>,
     pub(super) kind: String,
-    /// Bytes before the first element.
+    /// Number of bytes before the first element.
     pub(super) start: u64,
     /// The number of elements.
     pub(super) len: usize,
@@ -53,21 +53,22 @@ impl Npz {
         self.archive.index_for_name(&format!("{name}.npy")).is_some()
     }
 
-    /// The header of an array, and where its bytes are in the file if they are not compressed.
+    /// The header of an array, and the position of its bytes in the file if they are not compressed.
     pub(super) fn header(&mut self, name: &str) -> Result<(Header, Option<u64>)> {
         let path = self.path.clone();
         let bad = |reason: String| Error::file(&path, format!("array {name}: {reason}"));
         let mut entry = self.archive.by_name(&format!("{name}.npy")).map_err(|e| bad(e.to_string()))?;
-        let place = entry.data_start().filter(|_| entry.compression() == CompressionMethod::Stored);
+        let position = entry.data_start().filter(|_| entry.compression() == CompressionMethod::Stored);
         let size = entry.size();
         let mut head = vec![];
         entry.by_ref().take(MAX_HEADER as u64).read_to_end(&mut head).map_err(|e| bad(e.to_string()))?;
         let header = parse(&head).map_err(bad)?;
+        // Kinds look like `<f8`: byte order, type and width in bytes.
         let width: u64 = header.kind[2..].parse().unwrap_or(0);
         if (header.len as u64).checked_mul(width).and_then(|n| n.checked_add(header.start)) != Some(size) {
             return Err(bad(format!("{size} bytes do not hold {:?} of {}", header.shape, header.kind)));
         }
-        Ok((header, place))
+        Ok((header, position))
     }
 
     /// The bytes of an array, without its header.
@@ -112,17 +113,18 @@ impl Npz {
 }
 
 fn parse(head: &[u8]) -> std::result::Result<Header, String> {
-    let mut rest = head;
-    let npy = NpyFile::new(&mut rest).map_err(|e| format!("no array of NumPy: {e}"))?;
+    let mut remaining = head;
+    let npy = NpyFile::new(&mut remaining).map_err(|e| format!("no array of NumPy: {e}"))?;
     let DType::Plain(kind) = npy.dtype() else { return Err("holds records, expected numbers".into()) };
     let shape: Option<Vec<usize>> = npy.shape().iter().map(|&n| usize::try_from(n).ok()).collect();
     let shape = shape.ok_or("is too large")?;
+    // A vector has the same bytes in both orders.
     if npy.order() != Order::C && shape.len() > 1 {
         return Err("is in Fortran order; save it with np.ascontiguousarray".into());
     }
     let len = shape.iter().try_fold(1usize, |n, &side| n.checked_mul(side)).ok_or("is too large")?;
     drop(npy);
-    Ok(Header { shape, kind: kind.to_string(), start: (head.len() - rest.len()) as u64, len })
+    Ok(Header { shape, kind: kind.to_string(), start: (head.len() - remaining.len()) as u64, len })
 }
 
 /// The values of an array to write.
@@ -140,6 +142,7 @@ pub(super) fn write(path: &Path, arrays: &[(&str, &[usize], Values)]) -> Result<
 
 fn write_arrays<W: Write + Seek>(file: &mut BufWriter<W>, arrays: &[(&str, &[usize], Values)]) -> std::io::Result<()> {
     let mut zip = ZipWriter::new(file);
+    // Uncompressed, so that readers can map the arrays; `large_file` allows arrays over 4 GiB.
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
     for (name, shape, values) in arrays {
         zip.start_file(format!("{name}.npy"), options)?;
@@ -163,7 +166,7 @@ fn write_arrays<W: Write + Seek>(file: &mut BufWriter<W>, arrays: &[(&str, &[usi
     Ok(())
 }
 
-/// The header of format 1.0: its length, with magic and newline, is a multiple of 64.
+/// The header of format 1.0. NumPy requires its total length to be a multiple of 64, for memory mapping.
 fn npy_header(kind: &str, shape: &[usize]) -> Vec<u8> {
     let sides: String = shape.iter().map(|n| format!("{n},")).collect();
     let mut text = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({sides}), }}");

@@ -1,6 +1,6 @@
-//! NumPy's `RandomState`: torch-fidelity draws subsets with it, and the same subsets are needed for the same numbers.
+//! NumPy's `RandomState`. torch-fidelity draws its subsets with it, and equal values need equal subsets.
 
-/// The Mersenne Twister MT19937 (Matsumoto and Nishimura 1998), seeded and read as `numpy.random.RandomState` does.
+/// The Mersenne Twister MT19937 (Matsumoto and Nishimura 1998), seeded and used as in `numpy.random.RandomState`.
 pub struct RandomState {
     key: [u32; N],
     next: usize,
@@ -41,8 +41,9 @@ impl RandomState {
         y ^ (y >> 18)
     }
 
-    /// Uniform in 0..=max, by rejection.
+    /// Uniform in 0..=max, by rejection of masked bits as in NumPy.
     fn up_to(&mut self, max: u32) -> u32 {
+        // The smallest mask of ones that covers `max`; at most half of the draws are rejected.
         let mask = u32::MAX.checked_shr(max.leading_zeros()).unwrap_or(0);
         loop {
             let value = self.bits() & mask;

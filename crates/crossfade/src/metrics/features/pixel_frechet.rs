@@ -1,4 +1,4 @@
-//! The Fréchet distance of images reduced to 8x8 pixels: it needs no weights and sees colours and layout only.
+//! The Fréchet distance of images reduced to 8x8 pixels. It needs no weights, and measures colours and layout only.
 use super::super::Report;
 use super::super::metric::{
     Accumulator, Compared, Measurement, Metric, MetricSpec, Reference, ReferenceWork, Sample, Value, Verb,
@@ -26,8 +26,8 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
 
 /// Side to which images are reduced.
 const SIDE: usize = 8;
-/// Numbers of a reduced image.
-const NUMBERS: usize = 3 * SIDE * SIDE;
+/// Number of values of a reduced image.
+const DIM: usize = 3 * SIDE * SIDE;
 
 struct PixelFrechet {
     reference: Option<Frechet>,
@@ -41,7 +41,7 @@ struct PixelAccumulator<'a> {
 impl Metric for PixelFrechet {
     fn prepare(&mut self, reference: &Reference, work: &mut ReferenceWork) -> Result<bool> {
         let images = reference.images(SPEC.name)?;
-        let mut sums = FeatureSums::new(NUMBERS);
+        let mut sums = FeatureSums::new(DIM);
         for k in 0..images.len() {
             if (work.stop)() {
                 return Ok(false);
@@ -53,7 +53,7 @@ impl Metric for PixelFrechet {
     }
 
     fn accumulator(&self) -> Box<dyn Accumulator + '_> {
-        Box::new(PixelAccumulator { metric: self, sums: FeatureSums::new(NUMBERS) })
+        Box::new(PixelAccumulator { metric: self, sums: FeatureSums::new(DIM) })
     }
 }
 
@@ -73,6 +73,7 @@ impl Accumulator for PixelAccumulator<'_> {
 
 /// The image reduced to 8x8, in [−1, 1].
 fn reduced(image: Image) -> Vec<f32> {
+    // The box filter averages all pixels of a cell, so that single pixels do not matter.
     let small = resize(&image.with_channels(3), SIDE, SIDE, Filter::Box, PassOrder::HorizontalFirst);
     small.pixels.iter().map(|&v| f32::from(v) / 127.5 - 1.0).collect()
 }

@@ -18,14 +18,14 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     compared: Compared::ImageSet { statistics: false },
     network: Some(FeatureNetwork::Inception),
     protocols: &Protocol::NAMES,
-    // Each image needs a third neighbour.
+    // Every image needs a third neighbour beside itself.
     min_images: NEIGHBOUR as u64 + 1,
     revision: 1,
     verb: Verb::Own,
     open: |options| Ok(Box::new(PrMetric { extractor: Extractor::open(options, SPEC.name)?, reference: None })),
 };
 
-/// Which neighbour sets the radius of an image's ball, in studies and unless `crossfade eval pr` is told otherwise.
+/// Default for k: the k-th neighbour determines the radius of an image's ball. `crossfade eval pr` can change it.
 const NEIGHBOUR: usize = 3;
 
 struct PrMetric {
@@ -50,22 +50,22 @@ impl Metric for PrMetric {
     }
 }
 
-/// Rows whose distances are held at a time.
+/// Number of points whose distances are in memory at a time.
 const ROWS: usize = 256;
 
-/// The shares of images that lie inside the manifold of the other set.
+/// The shares of images inside the manifold of the other set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrecisionRecall {
     /// Of the generated images, the share inside the real manifold.
     pub precision: f64,
     /// Of the real images, the share inside the generated manifold.
     pub recall: f64,
-    /// Their harmonic mean.
+    /// The harmonic mean of precision and recall.
     pub f_score: f64,
 }
 
-/// Precision and recall of `generated` against `real`: an image is inside a manifold if it is no farther from one of its
-/// images than that image's k-th neighbour.
+/// Precision and recall of `generated` against `real`. An image is inside a manifold if its distance to one of the
+/// manifold's images is at most the distance of that image to its k-th neighbour.
 pub fn precision_recall(generated: &Features, real: &Features, k: usize) -> Result<PrecisionRecall> {
     if generated.dim != real.dim || k == 0 {
         return Err(Error::request("precision and recall need features of one length and at least one neighbour"));
@@ -80,7 +80,7 @@ pub fn precision_recall(generated: &Features, real: &Features, k: usize) -> Resu
     Ok(PrecisionRecall { precision, recall, f_score })
 }
 
-/// Features in f64 with their squared lengths.
+/// Features in f64 with their squared norms.
 struct Points {
     values: Vec<f64>,
     squares: Vec<f64>,
@@ -102,12 +102,14 @@ impl Points {
             .zip(self.squares.par_chunks(ROWS))
             .flat_map_iter(|(rows, squares)| {
                 let rows = matrix(rows, self.dim);
-                // One column a point, so that its distances lie side by side.
+                // One column per point, because columns are contiguous. |x − y|² = |x|² + |y|² − 2 x·y makes this a
+                // matrix product.
                 let mut products = Mat::<f64>::zeros(targets.nrows(), rows.nrows());
                 matmul(&mut products, Accum::Replace, targets, rows.transpose(), -2.0, Par::Seq);
                 let mut distances = vec![0.0; targets.nrows()];
                 let point = |i: usize| {
                     for (j, distance) in distances.iter_mut().enumerate() {
+                        // Rounding can make the distance of equal points slightly negative.
                         *distance = (products[(j, i)] + squares[i] + other.squares[j]).max(0.0);
                     }
                     f(&mut distances)
@@ -117,7 +119,8 @@ impl Points {
             .collect()
     }
 
-    /// The squared distance of each point to its k-th neighbour; the nearest is the point itself.
+    /// The squared distance of each point to its k-th neighbour. Position 0 of the sorted distances is the point
+    /// itself.
     fn radii(&self, k: usize) -> Vec<f64> {
         self.each(self, |distances| *distances.select_nth_unstable_by(k, f64::total_cmp).1)
     }

@@ -1,4 +1,5 @@
-//! How an image reaches the network: three protocols that differ in the resize to 299x299, and so in every number.
+//! How images are prepared for the network: three published protocols. They differ in the resize to 299x299, and
+//! their values cannot be compared.
 use crate::data::Image;
 use crossfade_kernels::channels_last::Map;
 use crossfade_math::registry;
@@ -8,7 +9,7 @@ use std::fmt;
 pub(super) const SIDE: usize = 299;
 
 registry! {
-    /// A published way of preparing pictures.
+    /// A published way of preparing images.
     #[derive(Copy, Default, Eq, Hash)]
     pub enum Protocol("protocol") {
         /// torch-fidelity and the original TensorFlow code; the ADM paper's.
@@ -22,7 +23,7 @@ registry! {
 }
 
 impl Protocol {
-    /// What it does to a picture.
+    /// A description of the preparation.
     pub fn resize(self) -> &'static str {
         match self {
             Self::TorchFidelity => "TensorFlow 1 bilinear to 299 (no half-pixel centres), then (x - 128)/128",
@@ -58,18 +59,18 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The two pixels around a place, and how far it is from the first.
+/// For every output position the two source pixels around it, and the distance from the first.
 fn neighbours(size: usize, at: impl Fn(f32, usize) -> f32) -> Vec<(usize, usize, f32)> {
     let scale = size as f32 / SIDE as f32;
-    let place = |i: usize| {
+    let position = |i: usize| {
         let x = at(scale, i);
         let low = (x as usize).min(size - 1);
         (low, (low + 1).min(size - 1), x - low as f32)
     };
-    (0..SIDE).map(place).collect()
+    (0..SIDE).map(position).collect()
 }
 
-/// Columns first, then rows, in f32 as the reference does.
+/// Bilinear resize: the horizontal pass first, then the vertical one, in f32 as in the originals.
 fn bilinear(
     image: &Image,
     to: &mut Map,
@@ -98,7 +99,7 @@ fn bilinear(
     }
 }
 
-/// The pixels that make one output pixel of Pillow's bicubic, and their weights.
+/// The source pixels of each output pixel of Pillow's bicubic filter: the index of the first, and the weights.
 fn taps(size: usize) -> Vec<(usize, Vec<f64>)> {
     let cubic = |x: f64| match x.abs() {
         x if x < 1.0 => (1.5 * x - 2.5) * x * x + 1.0,
@@ -106,12 +107,12 @@ fn taps(size: usize) -> Vec<(usize, Vec<f64>)> {
         _ => 0.0,
     };
     let scale = size as f64 / SIDE as f64;
-    let spread = scale.max(1.0);
+    let filter_scale = scale.max(1.0);
     let tap = |i: usize| {
         let centre = (i as f64 + 0.5) * scale;
-        let first = (centre - 2.0 * spread + 0.5).max(0.0) as usize;
-        let end = ((centre + 2.0 * spread + 0.5) as usize).min(size);
-        let mut weights: Vec<f64> = (first..end).map(|j| cubic((j as f64 - centre + 0.5) / spread)).collect();
+        let first = (centre - 2.0 * filter_scale + 0.5).max(0.0) as usize;
+        let end = ((centre + 2.0 * filter_scale + 0.5) as usize).min(size);
+        let mut weights: Vec<f64> = (first..end).map(|j| cubic((j as f64 - centre + 0.5) / filter_scale)).collect();
         let total: f64 = weights.iter().sum();
         weights.iter_mut().for_each(|w| *w /= total);
         (first, weights)
@@ -119,7 +120,8 @@ fn taps(size: usize) -> Vec<(usize, Vec<f64>)> {
     (0..SIDE).map(tap).collect()
 }
 
-/// As Pillow resizes images of mode F: sums in f64, each pass rounded to f32; columns first (Pillow up to 12).
+/// Bicubic resize as Pillow does for images of mode F: sums in f64, each pass rounded to f32, horizontal pass first
+/// (Pillow up to 12).
 fn bicubic(image: &Image, to: &mut Map) {
     let mut wide = Vec::with_capacity(3 * SIDE * image.height);
     let columns = taps(image.width);
@@ -129,7 +131,8 @@ fn bicubic(image: &Image, to: &mut Map) {
             for (pixel, w) in line[3 * first..].chunks_exact(3).zip(weights) {
                 sums.iter_mut().zip(pixel).for_each(|(sum, &v)| *sum += f64::from(v) * w);
             }
-            // A side that keeps its length is not resampled; its taps are exactly 0, 1, 0, so neither way differs.
+            // Pillow skips the pass if the length does not change; its taps would be exactly 0, 1, 0, so the result
+            // is the same.
             wide.extend(sums.map(|sum| sum as f32));
         }
     }

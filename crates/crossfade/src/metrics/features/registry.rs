@@ -1,19 +1,19 @@
-//! Files of weights that metrics need: their URL, their hash, and where they are cached.
+//! The weight files that metrics need: their URL, their hash, and their place in the cache.
 use crate::digest::sha256;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 use std::path::PathBuf;
 
-/// A file of weights.
+/// A weight file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its name on the command line.
     pub name: &'static str,
     /// The metrics that need it.
     pub purpose: &'static str,
-    /// Its name in the cache.
+    /// Its file name in the cache.
     pub file: &'static str,
-    /// The URL it is fetched from.
+    /// The URL from which it is downloaded.
     pub url: &'static str,
     /// SHA-256 of its bytes, in hexadecimal.
     pub sha256: &'static str,
@@ -21,7 +21,7 @@ pub struct Entry {
     pub bytes: u64,
 }
 
-/// Every file of weights.
+/// Every known weight file.
 pub const ENTRIES: &[Entry] = &[Entry {
     name: "inception",
     purpose: "FID, KID, precision and recall, Inception Score",
@@ -65,7 +65,8 @@ impl Entry {
         )))
     }
 
-    /// Writes `bytes` to the cache if their hash is right.
+    /// Writes `bytes` to the cache if their hash is right. Nothing is ever used unverified: a truncated download
+    /// would give plausible but wrong values.
     pub fn store(&self, bytes: &[u8]) -> Result<PathBuf> {
         let found = sha256(bytes);
         let path = self.path()?;
@@ -85,8 +86,9 @@ impl Entry {
     }
 }
 
-/// `CROSSFADE_CACHE`, or `crossfade` in the platform's directory for caches.
+/// The directory `CROSSFADE_CACHE`, or `crossfade` in the platform's cache directory.
 pub fn cache_directory() -> Result<PathBuf> {
+    // An empty variable counts as not set, as the XDG specification demands.
     let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(path) = variable("CROSSFADE_CACHE") {
         return Ok(path);

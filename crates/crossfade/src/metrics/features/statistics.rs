@@ -1,4 +1,5 @@
-//! Statistics in files: `mu` and `sigma` for pytorch-fid and its kin, and the sums that merge exactly.
+//! Statistics of image sets and their files: `mu` and `sigma` in the format of pytorch-fid, and sums that can be
+//! merged exactly.
 use super::extract::PORTION;
 use super::npz::{Npz, Values, write};
 use super::sums::BLOCK;
@@ -12,22 +13,23 @@ use std::path::Path;
 pub struct Statistics {
     /// Mean and covariance.
     pub gaussian: Gaussian,
-    /// The sums they come from; other programs do not store them.
+    /// The sums from which they were computed; other programs do not store them.
     pub sums: Option<FeatureSums>,
-    /// How images were prepared, if known.
+    /// The protocol by which images were prepared, if known.
     pub protocol: Option<Protocol>,
     /// SHA-256 of the network's weights, if known.
     pub weights: Option<String>,
 }
 
 impl Statistics {
-    /// The statistics of summed features.
+    /// The statistics of the features in `sums`.
     pub fn new(sums: FeatureSums, protocol: Option<Protocol>, weights: Option<String>) -> Result<Self> {
         let sums = sums.complete();
         Ok(Self { gaussian: Gaussian::of(&sums)?, sums: Some(sums), protocol, weights })
     }
 
-    /// The statistics of an image set; features are summed up and not kept.
+    /// The statistics of an image set. Features are summed and not kept, so that the memory does not depend on the
+    /// number of images.
     pub fn of(extractor: &Extractor, images: &dyn Dataset, progress: &mut dyn FnMut(usize, usize)) -> Result<Self> {
         let mut sums = FeatureSums::new(super::FEATURES);
         let mut add = |row: &[f32]| {
@@ -38,8 +40,8 @@ impl Statistics {
         Self::new(sums, Some(extractor.protocol()), Some(extractor.hash().to_owned()))
     }
 
-    /// The same result as [`Self::of`], bit by bit, but resumable: the sums are written to the file `part` after every
-    /// `blocks` blocks of [`FeatureSums`], and continued from there. None if `stop` became true before the end.
+    /// As [`Self::of`] with the same bits, but resumable: the sums are written to the file `part` after every
+    /// `blocks` blocks of [`FeatureSums`], and continued from there. `None` if `stop` became true before the end.
     pub fn resumed(
         extractor: &Extractor,
         images: &dyn Dataset,
@@ -49,15 +51,16 @@ impl Statistics {
     ) -> Result<Option<Self>> {
         let of = |sums| Self::new(sums, Some(extractor.protocol()), Some(extractor.hash().to_owned()));
         let (total, every) = (images.len(), blocks.max(1) * BLOCK);
+        // Portions end where blocks end, since only sums of complete blocks can be continued exactly.
         let portion = PORTION.next_multiple_of(BLOCK).min(every);
         let fits = |sums: &FeatureSums| {
             let n = sums.count() as usize;
             sums.dim() == super::FEATURES && n < total && n.is_multiple_of(BLOCK)
         };
-        // A damaged file, or one of other weights or images, is not used.
-        let kept = Self::load(part).ok().filter(|kept| kept.check_made_by(extractor).is_ok());
-        let kept = kept.and_then(|kept| kept.sums).filter(fits);
-        let mut sums = kept.unwrap_or_else(|| FeatureSums::new(super::FEATURES));
+        // A damaged file, or one of other weights or images, is ignored: starting again is always right.
+        let stored = Self::load(part).ok().filter(|stored| stored.check_made_by(extractor).is_ok());
+        let stored = stored.and_then(|stored| stored.sums).filter(fits);
+        let mut sums = stored.unwrap_or_else(|| FeatureSums::new(super::FEATURES));
         let mut done = sums.count() as usize;
         while done < total {
             if stop() {
@@ -108,7 +111,7 @@ impl Statistics {
         write(path, &views)
     }
 
-    /// Reads what [`Self::save`] or pytorch-fid wrote.
+    /// Reads a file written by [`Self::save`] or pytorch-fid.
     pub fn load(path: &Path) -> Result<Self> {
         let mut file = Npz::open(path)?;
         let square = |file: &mut Npz, vector: &str, matrix: &str| {
@@ -135,7 +138,8 @@ impl Statistics {
         Ok(Self { gaussian: Gaussian { mean, covariance }, sums, protocol, weights })
     }
 
-    /// An error if the two are known to differ in protocol or weights.
+    /// An error if both are known to differ in protocol or weights. Unknown values are accepted, since pytorch-fid
+    /// does not store them.
     pub fn check_alike(&self, other: &Self) -> Result<()> {
         self.check(other.protocol, other.weights.as_deref())
     }
@@ -163,7 +167,7 @@ impl Statistics {
         Ok(())
     }
 
-    /// The statistics of all images of the shards, exactly as if they had been one set.
+    /// The statistics of the images of all shards, exactly as if they had been one set.
     pub fn merge(shards: Vec<Self>) -> Result<Self> {
         let mut shards = shards.into_iter();
         let mut first = shards.next().ok_or_else(|| Error::request("nothing to merge"))?;

@@ -1,15 +1,15 @@
-//! Sums of features and of their products, which give mean and covariance; the sums of shards can be added.
+//! Sums of features and of their products, from which mean and covariance follow. The sums of shards can be added.
 use super::matrix::{matrix, product};
 use crate::error::{Error, Result};
 
-/// Vectors whose products are added in one matrix product. Sums of whole blocks can be stored and continued with the same
-/// rounding as without the interruption.
+/// Number of vectors whose products are added by one matrix product. Sums of complete blocks can be stored and
+/// continued later with exactly the rounding of an uninterrupted run.
 pub(super) const BLOCK: usize = 64;
 
 /// n, Σ x and Σ x xᵀ of features, in f64.
 ///
-/// The products of two f32 are exact in f64, and what a sum of n of them loses is about √n·10⁻¹⁶ of it: plain sums, which
-/// merge by addition, are as good here as centred ones, which do not.
+/// Products of two f32 are exact in f64, and a sum of n of them has a relative error of about √n·10⁻¹⁶. Plain sums
+/// are therefore as accurate here as centred ones, and unlike those they can be merged by addition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeatureSums {
     dim: usize,
@@ -21,7 +21,7 @@ pub struct FeatureSums {
 }
 
 impl FeatureSums {
-    /// Sums of no vectors yet, each of length `dim`.
+    /// Empty sums of vectors of length `dim`.
     pub fn new(dim: usize) -> Self {
         Self { dim, n: 0, sum: vec![0.0; dim], outer: vec![0.0; dim * dim], pending: Vec::new() }
     }
@@ -68,6 +68,7 @@ impl FeatureSums {
     /// The sums without those of `part`, which must be contained.
     pub(super) fn without(&self, part: &Self) -> Self {
         let difference = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a - b).collect();
+        // Products of pending vectors are not in `outer` yet, so a difference would miss them.
         debug_assert!(self.pending.is_empty() && part.pending.is_empty(), "sums are complete");
         Self::from_sums(self.n - part.n, difference(&self.sum, &part.sum), difference(&self.outer, &part.outer))
     }
@@ -98,7 +99,7 @@ impl FeatureSums {
         self.sum.iter().map(|sum| sum / self.n as f64).collect()
     }
 
-    /// The unbiased covariance, row by row; an error for fewer than two vectors.
+    /// The unbiased covariance in row-major order; an error for fewer than two vectors.
     pub fn covariance(&mut self) -> Result<Vec<f64>> {
         if self.n < 2 {
             return Err(Error::request(format!("{} image has no covariance; FID needs two or more", self.n)));
@@ -108,6 +109,7 @@ impl FeatureSums {
         let mut covariance = self.outer.clone();
         for (i, row) in covariance.chunks_exact_mut(self.dim).enumerate() {
             for (value, mean) in row.iter_mut().zip(&mean) {
+                // Σ (x − μ)(x − μ)ᵀ = Σ x xᵀ − n μ μᵀ.
                 *value = (*value - self.sum[i] * mean) / (n - 1.0);
             }
         }

@@ -108,7 +108,8 @@ fn join(
             None => unpaired.push(format!("{}: no target in {}", output.display(), targets_root.display())),
         }
     }
-    let unused = targets.values().map(|target| format!("{}: no output in {}", target.display(), outputs_root.display()));
+    let unused =
+        targets.values().map(|target| format!("{}: no output in {}", target.display(), outputs_root.display()));
     unpaired.extend(unused);
     if unpaired.is_empty() {
         return Ok(pairs);

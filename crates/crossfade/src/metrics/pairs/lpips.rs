@@ -7,7 +7,7 @@ use super::super::raster::Raster;
 use super::summarise;
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
-use crate::nn::lpips::{Backbone, Lpips};
+use crate::nn::lpips::{FeatureNet, Lpips};
 
 pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     name: "lpips",
@@ -22,7 +22,7 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     open: |options| Ok(Box::new(LpipsMetric::open(options)?)),
 };
 
-/// Pixels that go through the network at once, unless one image has more.
+/// Number of pixels per batch of the network, unless a single image has more. It bounds the memory for feature maps.
 const PIXELS: usize = 1 << 18;
 
 struct LpipsMetric {
@@ -40,12 +40,12 @@ impl LpipsMetric {
         let name = options.protocol.unwrap_or(SPEC.protocols[0]);
         let unknown =
             || Error::request(format!("lpips has no backbone `{name}`; known: {}", SPEC.protocols.join(", ")));
-        let backbone = Backbone::ALL.into_iter().find(|backbone| backbone.name() == name).ok_or_else(unknown)?;
+        let backbone = FeatureNet::ALL.into_iter().find(|backbone| backbone.name() == name).ok_or_else(unknown)?;
         let network = Lpips::load(options.weights_of(SPEC.name)?, backbone, options.device)?;
         Ok(Self { network, device: options.device.clone() })
     }
 
-    /// The distances of pairs of one size.
+    /// The distances of pairs that all have the same size.
     fn distances(&self, samples: &[Sample]) -> Result<Vec<f64>> {
         let ((width, height, _), needed) = (samples[0].output.size(), self.network.backbone().min_side());
         let (side, name) = (width.min(height), self.network.backbone().name());
@@ -72,15 +72,16 @@ impl Metric for LpipsMetric {
 
 impl Accumulator for LpipsAccumulator<'_> {
     fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
-        let mut rest = &samples[..];
-        while let Some(first) = rest.first() {
+        let mut remaining = &samples[..];
+        while let Some(first) = remaining.first() {
             let (width, height, _) = first.output.size();
-            let most = (PIXELS / (width * height)).max(1);
-            let alike = |sample: &&Sample| sample.output.size() == first.output.size();
-            let (batch, others) = rest.split_at(rest.iter().take(most).take_while(alike).count());
+            let max_batch = (PIXELS / (width * height)).max(1);
+            let same_size = |sample: &&Sample| sample.output.size() == first.output.size();
+            // A tensor holds images of one size only; an image of another size starts a new batch.
+            let (batch, others) = remaining.split_at(remaining.iter().take(max_batch).take_while(same_size).count());
             let values = self.metric.distances(batch)?;
             self.images.extend(batch.iter().map(|sample| sample.name.clone()).zip(values));
-            rest = others;
+            remaining = others;
         }
         Ok(())
     }
@@ -96,7 +97,7 @@ impl Accumulator for LpipsAccumulator<'_> {
 }
 
 /// # Shapes
-/// B images of one size to `[B, C, H, W]` from −1 to 1.
+/// B images of the same size to `[B, C, H, W]` with values from −1 to 1.
 fn tensor<'a>(images: impl Iterator<Item = &'a Raster>, device: &Device) -> Tensor<4> {
     let (mut values, mut shape) = (vec![], [0; 4]);
     for image in images {

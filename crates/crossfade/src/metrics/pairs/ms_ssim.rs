@@ -35,19 +35,20 @@ static FORMULA: Formula = Formula {
     },
 };
 
-/// The exponents of the scales, finest first (table 1 of that paper).
+/// The exponents of the scales, finest first (Table 1 of the paper).
 const WEIGHTS: [f64; 5] = [0.0448, 0.2856, 0.3001, 0.2363, 0.1333];
 
-/// The smallest side at which the window fits the coarsest scale.
+/// The smallest side at which the 11x11 window fits into the coarsest scale: (11 − 1)·2⁴ + 1.
 const MIN_SIDE: usize = 161;
 
-/// Π_{j<5} cs_j^{w_j} · ssim_5^{w_5}, averaged over the components; negative means count as 0.
+/// Π_{j<5} cs_j^{w_j} · ssim_5^{w_5}, averaged over the components. Negative means count as 0, because they have no
+/// real power with a fractional exponent.
 fn ms_ssim(output: &[Component], target: &[Component]) -> f64 {
-    let sum: f64 = output.iter().zip(target).map(|(x, y)| of_component(x.clone(), y.clone())).sum();
+    let sum: f64 = output.iter().zip(target).map(|(x, y)| component_ms_ssim(x.clone(), y.clone())).sum();
     sum / output.len() as f64
 }
 
-fn of_component(mut x: Component, mut y: Component) -> f64 {
+fn component_ms_ssim(mut x: Component, mut y: Component) -> f64 {
     let mut product = 1.0;
     for (scale, &weight) in WEIGHTS.iter().enumerate() {
         let found = similarity(&x, &y, Window::Gaussian);
@@ -60,7 +61,7 @@ fn of_component(mut x: Component, mut y: Component) -> f64 {
     product
 }
 
-/// Means of 2x2 pixels; the last row or column of an odd side counts twice.
+/// The component at half size, by means of 2x2 pixels; the last row or column of an odd side counts twice.
 fn halved(component: &Component) -> Component {
     let (w, h) = (component.width, component.height);
     let (width, height) = (w.div_ceil(2), h.div_ceil(2));

@@ -41,7 +41,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// The names that [`Protocol::named`] knows.
+    /// The names that [`Protocol::named`] accepts.
     pub const NAMES: [&str; 4] = ["adm", "basicsr", "sr-matlab", "skimage"];
 
     /// The protocol of that name; those of super-resolution leave out a border as wide as the scale factor.
@@ -54,6 +54,7 @@ impl Protocol {
             round_luma: false,
             window: Window::Gaussian,
         };
+        // No default: a forgotten border changes the value by tenths of a decibel without any sign of it.
         let border = || {
             crop.ok_or_else(|| {
                 Error::request(format!("protocol {name} leaves out a border: give --crop N, usually the scale factor"))

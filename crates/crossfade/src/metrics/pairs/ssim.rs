@@ -1,4 +1,4 @@
-//! Structural similarity (Wang et al. 2004), over the region where the whole window fits.
+//! Structural similarity (Wang et al. 2004), averaged over the region in which the complete window fits.
 use super::super::metric::{Compared, MetricSpec, Value, Verb};
 use super::super::raster::Component;
 use super::components::Formula;
@@ -45,11 +45,11 @@ pub enum Window {
     Uniform,
 }
 
-/// C_1 and C_2 for values up to 255.
+/// The constants C_1 and C_2 for values up to 255.
 const C: [f64; 2] = [(0.01 * 255.0) * (0.01 * 255.0), (0.03 * 255.0) * (0.03 * 255.0)];
 
 impl Window {
-    /// The weights of one direction; they sum to 1.
+    /// The weights along one axis; they sum to 1.
     fn weights(self) -> Vec<f64> {
         let weights: Vec<f64> = match self {
             Self::Gaussian => (-5..=5).map(|i| libm::exp(-f64::from(i * i) / (2.0 * 1.5 * 1.5))).collect(),
@@ -59,7 +59,7 @@ impl Window {
         weights.iter().map(|w| w / total).collect()
     }
 
-    /// Pixels per side.
+    /// The side of the window in pixels.
     pub(super) fn side(self) -> usize {
         match self {
             Self::Gaussian => 11,
@@ -67,7 +67,7 @@ impl Window {
         }
     }
 
-    /// The factor of variances: n/(n − 1) where the window takes the sample covariance.
+    /// The factor of variances: n/(n − 1) if the window uses the sample covariance.
     fn correction(self) -> f64 {
         match self {
             Self::Gaussian => 1.0,
@@ -75,7 +75,7 @@ impl Window {
         }
     }
 
-    /// What reports state of it.
+    /// The description in reports.
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Gaussian => "11x11 Gaussian, sigma 1.5, whole windows only",
@@ -84,7 +84,7 @@ impl Window {
     }
 }
 
-/// Means over a component.
+/// Mean similarities of a component.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Similarity {
     /// The mean of the luminance, contrast and structure terms together: SSIM.
@@ -123,6 +123,7 @@ fn ssim(output: &[Component], target: &[Component], window: Window) -> f64 {
 /// The weighted mean of `value` over every window that fits.
 fn filter(width: usize, height: usize, weights: &[f64], value: &dyn Fn(usize) -> f64) -> Vec<f64> {
     let (w, h) = (width + 1 - weights.len(), height + 1 - weights.len());
+    // Both windows are separable: two passes with n weights instead of one with n².
     let mut rows = Vec::with_capacity(w * height);
     let mut row = vec![0.0; width];
     for y in 0..height {

@@ -1,8 +1,8 @@
-//! Regions: the region benchmark of the Berkeley segmentation data set (BSDS).
+//! The region benchmark of the Berkeley segmentation dataset (BSDS).
 //!
-//! Segmentations from coarse to fine are compared with those that people drew, by segmentation covering, probabilistic
-//! Rand index and variation of information. [`scores`] does one image, [`summary`] picks the best scale for all images
-//! (ODS) and for each (OIS).
+//! Segmentations from coarse to fine are compared with human ones by segmentation covering, probabilistic Rand index
+//! and variation of information. [`scores`] processes one image; [`summary`] selects the best scale for all images
+//! (ODS) and for each image (OIS).
 pub mod scores;
 pub mod segmentation;
 pub mod summary;
@@ -17,7 +17,7 @@ use scores::{ImageScores, Truth, score};
 use segmentation::{load_segmentations, load_truth};
 use summary::{Summary, summarise};
 
-/// Registered for its name, help and values; studies refuse it, because no task makes segmentations.
+/// Registered for its name, help and values. Studies refuse it, because no task produces segmentations.
 pub(super) const SPEC: MetricSpec = MetricSpec {
     name: "regions",
     about: "Segmentations against what people drew: covering, Rand index and variation of information of the BSDS benchmark",
@@ -39,10 +39,10 @@ pub(super) const SPEC: MetricSpec = MetricSpec {
     open: |_| Err(Error::request("regions measures files of segmentations only: use `crossfade eval regions`")),
 };
 
-/// The thresholds that the benchmark takes unless told otherwise.
+/// The benchmark's default number of thresholds.
 pub const THRESHOLDS: usize = 99;
 
-/// The outcome of an evaluation.
+/// The result of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Regions {
     /// The results with their protocol.
@@ -64,10 +64,10 @@ impl Regions {
     }
 }
 
-/// Measures the segmentations of a folder against the ground truth of another; files belong together by name.
+/// Measures the segmentations of a folder against the ground truth in another; files are paired by name.
 ///
-/// `thresholds` are for contour maps; files with segmentations have scales of their own. `progress` is told how many
-/// images of how many are done.
+/// `thresholds` are used for contour maps; files with segmentations have their own scales. `progress(done, total)` is
+/// called after each image.
 pub fn evaluate(
     segmentations: &Path,
     truth: &Path,
@@ -80,6 +80,7 @@ pub fn evaluate(
     let results = each(&files, progress, |pair| measure(pair, &thresholds))?;
 
     let (count, listed) = results.first().map_or((0, false), |r| (r.0.scales.len(), r.2));
+    // Scores are averaged scale by scale, so all images need the same number of scales.
     if let Some((pair, r)) = files.iter().zip(&results).find(|(_, r)| r.0.scales.len() != count || r.2 != listed) {
         let message = format!("{} segmentations or thresholds, others have {count}", r.0.scales.len());
         return Err(Error::file(&pair.map, message));

@@ -1,4 +1,4 @@
-//! Partitions of an image into regions, and the files they come from.
+//! Partitions of an image into regions, read from files.
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -9,18 +9,18 @@ use crate::error::{Error, Result};
 /// A partition of an image: every pixel belongs to one region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Pixels per row.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
-    /// The region of each pixel, rows from the top; the first that appears is 0.
+    /// The region of each pixel, top row first; regions are numbered in the order of their first pixel.
     pub regions: Vec<u32>,
     /// The number of pixels of each region, never 0.
     pub areas: Vec<u64>,
 }
 
 impl Segmentation {
-    /// Pixels of equal labels form a region, connected or not.
+    /// The partition in which pixels with equal labels form a region, connected or not.
     pub fn new(width: usize, height: usize, labels: impl IntoIterator<Item = u64>) -> Self {
         let mut numbers = HashMap::new();
         let mut areas = Vec::new();
@@ -53,17 +53,17 @@ pub fn load_truth(path: &Path) -> Result<Vec<Segmentation>> {
 
 /// The segmentations of one image, one for each scale.
 pub struct Loaded {
-    /// Pixels per row.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
-    /// Whether the file lists segmentations; otherwise a contour map was cut at thresholds.
+    /// Whether the file lists segmentations; otherwise they come from a contour map and thresholds.
     pub listed: bool,
     /// The segmentations; those of a contour map are computed lazily.
     pub segmentations: Box<dyn Iterator<Item = Segmentation>>,
 }
 
-/// Reads a MATLAB file with `ucm2` (a contour map of double size, cut at ascending `thresholds`) or `segs`
+/// Reads a MATLAB file with `ucm2` (a contour map of double size, segmented at ascending `thresholds`) or `segs`
 /// (segmentations).
 pub fn load_segmentations(path: &Path, thresholds: &[f64]) -> Result<Loaded> {
     for (name, value) in read_mat(path)? {
@@ -92,42 +92,45 @@ fn list(cells: &[Value], path: &Path) -> Result<Loaded> {
 
 fn contour_map((rows, columns, values): Matrix, thresholds: &[f64], path: &Path) -> Result<Loaded> {
     let lowest = thresholds.first().copied().unwrap_or(0.0);
+    // Contours are drawn between pixels; one on a pixel would leave it without a region.
     let cells = (1..rows).step_by(2).flat_map(|y| (1..columns).step_by(2).map(move |x| (x, y)));
     if let Some((x, y)) = cells.into_iter().find(|(x, y)| values[y * columns + x] > lowest) {
         let message = format!("`ucm2` has a contour on a pixel, not between pixels: row {}, column {}", y + 1, x + 1);
         return Err(Error::file(path, message));
     }
     let thresholds = thresholds.to_vec();
-    let mut flood = Flood::new(columns, values);
-    let segmentations = Box::new(thresholds.into_iter().map(move |t| flood.rise(t)));
+    let mut merger = Merger::new(columns, values);
+    let segmentations = Box::new(thresholds.into_iter().map(move |t| merger.segment_at(t)));
     Ok(Loaded { width: columns / 2, height: rows / 2, listed: false, segmentations })
 }
 
-/// A contour map that is flooded level by level: cells up to the level join the regions of their neighbours.
+/// A contour map that is segmented at ascending thresholds: cells up to the level are merged with their neighbours by
+/// union-find.
 ///
-/// Regions only grow together, so that all thresholds need one pass over the cells.
-struct Flood {
+/// Regions only merge as the level rises, so that all thresholds together need one pass over the cells.
+struct Merger {
     columns: usize,
     values: Vec<f64>,
-    /// The cells, the lowest first.
+    /// The cells, sorted by value.
     order: Vec<u32>,
-    /// The number of cells up to the current level.
-    wet: usize,
-    /// Each cell's parent in the tree of its region.
+    /// The number of cells that are up to the current level and merged.
+    merged: usize,
+    /// The parent of each cell in the union-find tree of its region.
     parent: Vec<u32>,
     level: f64,
 }
 
-impl Flood {
+impl Merger {
     fn new(columns: usize, values: Vec<f64>) -> Self {
         let cells = values.len() as u32;
         let mut order: Vec<u32> = (0..cells).collect();
         order.sort_by(|&a, &b| values[a as usize].total_cmp(&values[b as usize]));
-        Self { columns, values, order, wet: 0, parent: (0..cells).collect(), level: f64::NEG_INFINITY }
+        Self { columns, values, order, merged: 0, parent: (0..cells).collect(), level: f64::NEG_INFINITY }
     }
 
     fn root(&mut self, mut cell: u32) -> u32 {
         while self.parent[cell as usize] != cell {
+            // Path halving keeps the trees flat.
             let above = self.parent[self.parent[cell as usize] as usize];
             self.parent[cell as usize] = above;
             cell = above;
@@ -135,11 +138,11 @@ impl Flood {
         cell
     }
 
-    /// The regions of pixels (cells of odd row and column) where the map is at most `level`, eight neighbours a cell.
-    fn rise(&mut self, level: f64) -> Segmentation {
+    /// The regions of pixels (cells with odd row and column) where the map is at most `level`, with 8-connectivity.
+    fn segment_at(&mut self, level: f64) -> Segmentation {
         self.level = level;
-        while let Some(&cell) = self.order.get(self.wet).filter(|&&c| self.values[c as usize] <= level) {
-            self.wet += 1;
+        while let Some(&cell) = self.order.get(self.merged).filter(|&&c| self.values[c as usize] <= level) {
+            self.merged += 1;
             self.join_neighbours(cell);
         }
         let (columns, rows) = (self.columns, self.values.len() / self.columns);

@@ -1,4 +1,4 @@
-//! From the scores of images to those of the set, and the benchmark's text files.
+//! Computes the scores of a dataset from those of its images, and writes the benchmark's text files.
 use std::path::Path;
 
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub struct Best {
     pub value: f64,
 }
 
-/// The scores of the whole set at one threshold.
+/// The scores of the dataset at one threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SetScores {
     /// The threshold, or the number of a segmentation.
@@ -30,14 +30,14 @@ pub struct SetScores {
     pub variation: f64,
 }
 
-/// The scale of one image at which the annotators' regions are covered best.
+/// The scale of one image with the best covering of the annotators' regions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ImageBest {
     /// The threshold, or the number of a segmentation.
     pub threshold: f64,
     /// Segmentation covering.
     pub covering: f64,
-    /// Covering the other way: of the segmentation's regions by the annotators'.
+    /// Covering in the other direction: of the segmentation's regions by the annotators'.
     pub covered: f64,
 }
 
@@ -64,8 +64,8 @@ pub struct Summary {
     pub images: Vec<ImageBest>,
 }
 
-/// Summarises the scores of images, each at all `thresholds`. Covering weighs an image by its annotated pixels, the other
-/// measures weigh all images alike.
+/// Summarises the scores of images, each at all `thresholds`. As in the benchmark, covering weights an image by its
+/// annotated pixels, while the other measures weight all images equally.
 pub fn summarise(thresholds: &[f64], images: &[ImageScores]) -> Summary {
     let at = |k: usize| images.iter().filter_map(move |image| image.scales.get(k));
     let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / images.len() as f64;
@@ -78,16 +78,16 @@ pub fn summarise(thresholds: &[f64], images: &[ImageScores]) -> Summary {
     let curve: Vec<SetScores> = thresholds.iter().enumerate().map(set).collect();
     let chosen: Vec<(f64, Scores)> = images.iter().filter_map(|image| best_covering(thresholds, image)).collect();
     let annotated: f64 = chosen.iter().map(|(_, s)| s.sum_r).sum();
-    let greatest = |image: &ImageScores| image.scales.iter().map(|s| s.rand_index).fold(0.0, f64::max);
-    let least = |image: &ImageScores| image.scales.iter().map(|s| s.variation).fold(f64::INFINITY, f64::min);
+    let best_rand_index = |image: &ImageScores| image.scales.iter().map(|s| s.rand_index).fold(0.0, f64::max);
+    let best_variation = |image: &ImageScores| image.scales.iter().map(|s| s.variation).fold(f64::INFINITY, f64::min);
     Summary {
-        covering: greatest_of(curve.iter().map(|c| (c.threshold, c.covering))),
+        covering: maximum_of(curve.iter().map(|c| (c.threshold, c.covering))),
         covering_ois: chosen.iter().map(|(_, s)| s.cnt_r).sum::<f64>() / annotated,
         covering_best: images.iter().map(|image| image.best).sum::<f64>() / annotated,
-        rand_index: greatest_of(curve.iter().map(|c| (c.threshold, c.rand_index))),
-        rand_index_ois: mean(&mut images.iter().map(greatest)),
-        variation: least_of(curve.iter().map(|c| (c.threshold, c.variation))),
-        variation_ois: mean(&mut images.iter().map(least)),
+        rand_index: maximum_of(curve.iter().map(|c| (c.threshold, c.rand_index))),
+        rand_index_ois: mean(&mut images.iter().map(best_rand_index)),
+        variation: minimum_of(curve.iter().map(|c| (c.threshold, c.variation))),
+        variation_ois: mean(&mut images.iter().map(best_variation)),
         images: chosen
             .iter()
             .map(|&(threshold, s)| ImageBest { threshold, covering: s.covering(), covered: s.covered() })
@@ -96,25 +96,26 @@ pub fn summarise(thresholds: &[f64], images: &[ImageScores]) -> Summary {
     }
 }
 
-/// The scale of greatest covering, the first of equal ones, as MATLAB's `max`.
+/// The scale with the maximum covering; the first of equal ones, as MATLAB's `max` returns.
 fn best_covering(thresholds: &[f64], image: &ImageScores) -> Option<(f64, Scores)> {
     let scales = thresholds.iter().copied().zip(image.scales.iter().copied());
     scales.reduce(|a, b| if b.1.covering() > a.1.covering() { b } else { a })
 }
 
-fn greatest_of(values: impl Iterator<Item = (f64, f64)>) -> Best {
+fn maximum_of(values: impl Iterator<Item = (f64, f64)>) -> Best {
     let best = values.reduce(|a, b| if b.1 > a.1 { b } else { a });
     best.map(|(threshold, value)| Best { threshold, value }).unwrap_or_default()
 }
 
-fn least_of(values: impl Iterator<Item = (f64, f64)>) -> Best {
-    let best = greatest_of(values.map(|(threshold, value)| (threshold, -value)));
+fn minimum_of(values: impl Iterator<Item = (f64, f64)>) -> Best {
+    // The minimum is the maximum of the negated values, which also keeps the first of equal ones.
+    let best = maximum_of(values.map(|(threshold, value)| (threshold, -value)));
     Best { value: -best.value, ..best }
 }
 
 impl Summary {
-    /// Writes what the benchmark writes: `eval_cover.txt`, `eval_cover_th.txt`, `eval_cover_img.txt`,
-    /// `eval_RI_VOI.txt`, `eval_RI_VOI_thr.txt`, and of each image `NAME_ev2.txt` (counts of the covering),
+    /// Writes the files of the benchmark: `eval_cover.txt`, `eval_cover_th.txt`, `eval_cover_img.txt`,
+    /// `eval_RI_VOI.txt`, `eval_RI_VOI_thr.txt`, and for each image `NAME_ev2.txt` (counts of the covering),
     /// `NAME_ev3.txt` (the best count) and `NAME_ev4.txt` (Rand index and variation of information).
     pub fn save(&self, folder: &Path, names: &[String], thresholds: &[f64], images: &[ImageScores]) -> Result<()> {
         std::fs::create_dir_all(folder).map_err(Error::io(folder))?;

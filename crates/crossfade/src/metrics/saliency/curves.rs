@@ -1,7 +1,7 @@
-//! Counts of a map at the thresholds k / 255 for k from 0 to 255, and summaries of curves over the thresholds.
+//! Counts of a map at the thresholds k / 255 for k from 0 to 255, and summaries of the curves over them.
 use super::super::maps::{Map, Mask};
 
-/// Thresholds of a curve.
+/// Number of thresholds of a curve.
 pub(super) const LEVELS: usize = 256;
 
 /// The overlap of a binary map with its mask.
@@ -29,7 +29,8 @@ impl Overlap {
     }
 }
 
-/// The overlap of the pixels of at least k / 255 with the mask, for every k.
+/// The overlap of the pixels of at least k / 255 with the mask, for every k: a histogram and its cumulative sums from
+/// above, instead of 256 passes.
 pub(super) fn overlaps(map: &Map, mask: &Mask) -> Vec<Overlap> {
     let mut levels = vec![Overlap { salient: mask.count(), pixels: mask.bits.len(), ..Overlap::default() }; LEVELS];
     for (&v, &salient) in map.values.iter().zip(&mask.bits) {
@@ -43,7 +44,7 @@ pub(super) fn overlaps(map: &Map, mask: &Mask) -> Vec<Overlap> {
     levels
 }
 
-/// The greatest k for which `v >= k / 255` holds in f64, where rounding may differ from exact arithmetic.
+/// The largest k for which `v >= k / 255` holds in f64, where rounding may differ from exact arithmetic.
 fn level_of(v: f64) -> usize {
     let guess = (v * 255.0) as usize;
     [guess + 1, guess].into_iter().find(|&k| k < LEVELS && v >= k as f64 / 255.0).unwrap_or(guess.saturating_sub(1))
@@ -60,7 +61,7 @@ pub(super) fn adaptive(map: &Map, mask: &Mask) -> Overlap {
     overlap
 }
 
-/// The mean and the greatest value of a curve.
+/// The mean and the maximum of a curve.
 pub(super) fn mean_and_max(curve: &[f64]) -> (f64, f64) {
     (curve.iter().sum::<f64>() / curve.len() as f64, curve.iter().copied().fold(0.0, f64::max))
 }

@@ -2,9 +2,10 @@
 //! Evaluation", 2018.
 use super::curves::Overlap;
 
-/// E of a binary map, from its overlap with the mask alone.
+/// E of a binary map, computed from its overlap with the mask.
 ///
-/// The published formula divides by the number of pixels, the authors' code by one less; this is the code's.
+/// The published formula divides by the number of pixels, the authors' code by one less. This follows the code,
+/// because published values do.
 pub(super) fn e_measure(overlap: &Overlap) -> f64 {
     let Overlap { hits, false_alarms, salient, pixels } = *overlap;
     let n = pixels as f64;
@@ -15,7 +16,8 @@ pub(super) fn e_measure(overlap: &Overlap) -> f64 {
         found
     } else {
         let (mean_map, mean_mask) = (found / n, salient as f64 / n);
-        // φ of equation 2, ξ of equation 3 and f(ξ) of equation 4; both images are binary, so there are four cases.
+        // φ of equation 2, ξ of equation 3 and f(ξ) of equation 4. Both images are binary, so each pixel is one of
+        // four cases.
         let enhanced = |map: f64, mask: f64| {
             let (a, b) = (map - mean_map, mask - mean_mask);
             let alignment = 2.0 * a * b / (a * a + b * b + f64::EPSILON);

@@ -1,4 +1,4 @@
-//! Saliency as a metric of produced maps.
+//! The saliency measures as a metric of maps that a network produced.
 use rayon::prelude::*;
 
 use super::super::metric::{

@@ -1,4 +1,4 @@
-//! Saliency maps against masks: MAE, F, weighted F, S and E, one file per measure.
+//! Measures of saliency maps against masks: MAE, F, weighted F, S and E, one file per measure.
 mod curves;
 mod e_measure;
 mod f_measure;
@@ -21,13 +21,13 @@ use crate::files::{csv_field, write_atomic};
 use crate::plot::{Chart, Series};
 use curves::{LEVELS, adaptive, mean_and_max, overlaps};
 
-/// The side of images in the evaluation of the reference implementation.
+/// The side of the images in the evaluation of the reference implementation.
 const ADM_SIDE: usize = 384;
 
 /// The size at which maps and masks are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {
-    /// Their own size; a map of another size than its mask is an error.
+    /// Their own size; a map whose size differs from its mask's is an error.
     #[default]
     Original,
     /// The map is resized to the size of its mask.
@@ -36,26 +36,26 @@ pub enum Size {
     Adm,
 }
 
-/// How the values of a map are normalised first.
+/// How the values of a map are normalised before they are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Normalise {
-    /// Not at all: a map without confident values keeps them.
+    /// Not at all, so that a map without confident values is not improved.
     #[default]
     None,
     /// Stretched linearly to 0 … 1.
     MinMax,
-    /// As `sal_eval_toolbox`: divided by its maximum; for the MAE stretched to 0 … 1.
+    /// As in `sal_eval_toolbox`: divided by the maximum; for the MAE stretched to 0 … 1.
     Toolbox,
 }
 
-/// The protocol of a measurement.
+/// The settings of an evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SaliencyConfig {
     /// The size at which maps are compared.
     pub size: Size,
     /// How values are normalised.
     pub normalise: Normalise,
-    /// The threshold at which maps are made binary first; none keeps them soft.
+    /// The threshold at which maps are made binary first; `None` keeps them soft.
     pub binarise: Option<f64>,
 }
 
@@ -73,21 +73,21 @@ pub struct Scores {
     pub name: String,
     /// Mean absolute error.
     pub mae: f64,
-    /// The greatest F over the thresholds.
+    /// The maximum F over the thresholds.
     pub max_f: f64,
     /// The mean F over the thresholds.
     pub mean_f: f64,
-    /// F at twice the map's mean.
+    /// F at the adaptive threshold, twice the map's mean.
     pub adaptive_f: f64,
     /// Weighted F.
     pub weighted_f: f64,
     /// Structure measure.
     pub s: f64,
-    /// The greatest E over the thresholds.
+    /// The maximum E over the thresholds.
     pub max_e: f64,
     /// The mean E over the thresholds.
     pub mean_e: f64,
-    /// E at twice the map's mean.
+    /// E at the adaptive threshold, twice the map's mean.
     pub adaptive_e: f64,
 }
 
@@ -98,15 +98,15 @@ pub struct Curves {
     pub precision: Vec<f64>,
     /// Recall.
     pub recall: Vec<f64>,
-    /// F of these two.
+    /// F of mean precision and mean recall.
     pub f: Vec<f64>,
-    /// The mean of the images' F.
+    /// The mean of the images' F, which differs from `f`; papers use both.
     pub image_f: Vec<f64>,
-    /// E.
+    /// The mean of the images' E.
     pub e: Vec<f64>,
 }
 
-/// The outcome of an evaluation.
+/// The result of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Saliency {
     /// The measures with their protocol.
@@ -125,9 +125,9 @@ struct Measured {
     flat_map: bool,
 }
 
-/// Measures the maps of a folder against the masks of another; files belong together by name.
+/// Measures the maps of a folder against the masks in another; files are paired by name.
 ///
-/// `progress` is told how many images of how many are done.
+/// `progress(done, total)` is called after each image.
 pub fn evaluate(
     maps: &Path,
     masks: &Path,
@@ -154,7 +154,7 @@ fn measure_files(files: &MapFiles, config: &SaliencyConfig) -> Result<Measured> 
     measure_images(&files.name, map, mask, config).map_err(|why| Error::file(&files.map, why))
 }
 
-/// All measures of a map and its mask; the reason if their sizes differ and must not.
+/// All measures of a map and its mask, or the reason why their sizes do not fit.
 fn measure_images(
     name: &str,
     map: Image,
@@ -190,10 +190,12 @@ fn score(name: &str, mut map: Map, mask: &Mask, config: &SaliencyConfig) -> Meas
         _ => (),
     }
     if let Some(threshold) = config.binarise {
+        // After the normalisation, so that a threshold means the same for every map.
         map.values.iter_mut().for_each(|v| *v = f64::from(*v >= threshold));
     }
     let mae = if config.normalise == Normalise::Toolbox && !flat_map && config.binarise.is_none() {
         let mut stretched = map.clone();
+        // The map was divided by its maximum above, so its minimum is low/high now.
         stretch(&mut stretched, low / high, 1.0);
         mae::mae(&stretched, mask)
     } else {
@@ -235,7 +237,7 @@ fn mean_curves(measured: &[Measured]) -> Curves {
     Curves { precision, recall, f, image_f: mean(2), e: mean(3) }
 }
 
-/// How maps are measured, beyond the name of the protocol.
+/// The facts of the protocol that a report states in addition to its name.
 fn protocol_facts(config: &SaliencyConfig) -> Vec<(String, String)> {
     let size = match config.size {
         Size::Original => "original",

@@ -17,7 +17,7 @@ pub(super) fn s_measure(map: &Map, mask: &Mask) -> f64 {
     }
 }
 
-/// Equation 5 with equation 4: how bright and even the map is on the object, and how dark and even beside it.
+/// Equations 4 and 5: how bright and uniform the map is on the object, and how dark and uniform on the background.
 fn object(map: &Map, mask: &Mask, share: f64) -> f64 {
     let score = |side: bool| {
         let values = || {
@@ -31,10 +31,10 @@ fn object(map: &Map, mask: &Mask, share: f64) -> f64 {
     share * score(true) + (1.0 - share) * score(false)
 }
 
-/// Equation 7: the similarity of four blocks that meet at the object's centre, weighed by their areas.
+/// Equation 7: the similarity of the four blocks that meet at the object's centroid, weighted by their areas.
 fn region(map: &Map, mask: &Mask) -> f64 {
     let (width, height) = (map.width, map.height);
-    let (cx, cy) = centre(mask);
+    let (cx, cy) = centroid(mask);
     let area = (width * height) as f64;
     let (columns, rows) = ([0..cx, cx..width], [0..cy, cy..height]);
     let blocks = rows.iter().flat_map(|y| columns.iter().map(move |x| (x.clone(), y.clone())));
@@ -46,8 +46,8 @@ fn region(map: &Map, mask: &Mask) -> f64 {
         .sum()
 }
 
-/// The columns and rows up to the object's centre, counted from one and rounded.
-fn centre(mask: &Mask) -> (usize, usize) {
+/// The centroid of the object in columns and rows, counted from one and rounded as in the authors' MATLAB code.
+fn centroid(mask: &Mask) -> (usize, usize) {
     let (mut n, mut x, mut y) = (0, 0, 0);
     for (i, _) in mask.bits.iter().enumerate().filter(|(_, b)| **b) {
         n += 1;
@@ -61,15 +61,16 @@ fn centre(mask: &Mask) -> (usize, usize) {
 fn similarity(map: &Map, mask: &Mask, block: &[usize]) -> f64 {
     let n = block.len() as f64;
     let pairs = || block.iter().map(|&i| (map.values[i], f64::from(mask.bits[i])));
-    // Sums first: the mean of a block of ones must be one, or the test for zero below fails.
+    // Divided once at the end: the mean of a block of ones must be exactly one, or the comparison with zero below
+    // fails.
     let (x, y) = pairs().fold((0.0, 0.0), |(x, y), (a, b)| (x + a, y + b));
     let (x, y) = (x / n, y / n);
     let mut sums = (0.0, 0.0, 0.0);
     for (a, b) in pairs() {
         sums = (sums.0 + (a - x) * (a - x), sums.1 + (b - y) * (b - y), sums.2 + (a - x) * (b - y));
     }
-    let below = n - 1.0 + f64::EPSILON;
-    let (xx, yy, xy) = (sums.0 / below, sums.1 / below, sums.2 / below);
+    let denominator = n - 1.0 + f64::EPSILON;
+    let (xx, yy, xy) = (sums.0 / denominator, sums.1 / denominator, sums.2 / denominator);
     let (alpha, beta) = (4.0 * x * y * xy, (x * x + y * y) * (xx + yy));
     if alpha != 0.0 { alpha / (beta + f64::EPSILON) } else { f64::from(beta == 0.0) }
 }

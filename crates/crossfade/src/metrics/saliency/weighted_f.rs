@@ -5,7 +5,7 @@ use super::super::maps::{Map, Mask};
 const SIDE: usize = 7;
 const SIGMA: f64 = 5.0;
 
-/// F_β^ω with β = 1; zero if nothing is salient.
+/// F_β^ω with β = 1; zero if the mask is empty.
 pub(super) fn weighted_f(map: &Map, mask: &Mask) -> f64 {
     let salient = mask.count() as f64;
     if salient == 0.0 {
@@ -13,24 +13,25 @@ pub(super) fn weighted_f(map: &Map, mask: &Mask) -> f64 {
     }
     let nearest = nearest(mask);
     let errors: Vec<f64> = map.values.iter().zip(&mask.bits).map(|(&v, &b)| (v - f64::from(b)).abs()).collect();
-    // Beside the object, the error of the nearest pixel on it, so that smoothing does not pull errors down at its rim.
-    let spread: Vec<f64> = nearest.iter().map(|&(_, i)| errors[i]).collect();
-    let smooth = Smooth::new(&spread, mask.width, mask.height);
-    let (mut on, mut beside) = (0.0, 0.0);
+    // Outside the object every pixel gets the error of the nearest object pixel, so that smoothing does not lower the
+    // errors near the object's border.
+    let extended: Vec<f64> = nearest.iter().map(|&(_, i)| errors[i]).collect();
+    let smooth = Smooth::new(&extended, mask.width, mask.height);
+    let (mut object_error, mut background_error) = (0.0, 0.0);
     for (i, &error) in errors.iter().enumerate() {
         if mask.bits[i] {
-            on += error.min(smooth.at(i));
+            object_error += error.min(smooth.at(i));
         } else {
-            // Equation 9: false alarms far from the object weigh up to twice as much.
-            beside += error * (2.0 - libm::exp(0.5f64.ln() / 5.0 * (nearest[i].0 as f64).sqrt()));
+            // Equation 9: false alarms far from the object count up to twice as much.
+            background_error += error * (2.0 - libm::exp(0.5f64.ln() / 5.0 * (nearest[i].0 as f64).sqrt()));
         }
     }
-    let (hits, recall) = (salient - on, 1.0 - on / salient);
-    let precision = hits / (f64::EPSILON + hits + beside);
+    let (hits, recall) = (salient - object_error, 1.0 - object_error / salient);
+    let precision = hits / (f64::EPSILON + hits + background_error);
     2.0 * recall * precision / (f64::EPSILON + recall + precision)
 }
 
-/// The Gaussian of `SIDE` x `SIDE` pixels; zero outside the image.
+/// Convolution with a Gaussian of `SIDE` x `SIDE` pixels, with zeros outside the image.
 struct Smooth<'a> {
     values: &'a [f64],
     width: usize,
@@ -41,9 +42,9 @@ struct Smooth<'a> {
 impl<'a> Smooth<'a> {
     fn new(values: &'a [f64], width: usize, height: usize) -> Self {
         let r = (SIDE / 2) as f64;
-        let bell: [f64; SIDE] = std::array::from_fn(|i| libm::exp(-(i as f64 - r).powi(2) / (2.0 * SIGMA * SIGMA)));
-        let sum: f64 = bell.iter().sum();
-        Self { values, width, height, kernel: bell.map(|k| k / sum) }
+        let gaussian: [f64; SIDE] = std::array::from_fn(|i| libm::exp(-(i as f64 - r).powi(2) / (2.0 * SIGMA * SIGMA)));
+        let sum: f64 = gaussian.iter().sum();
+        Self { values, width, height, kernel: gaussian.map(|k| k / sum) }
     }
 
     fn at(&self, i: usize) -> f64 {
@@ -56,17 +57,18 @@ impl<'a> Smooth<'a> {
     }
 }
 
-/// For each pixel the nearest set pixel: the squared distance to it, and its index. Of equally near ones, the one in the
-/// leftmost column and of those the topmost, as scipy chooses. The mask must not be empty.
+/// For each pixel the squared distance to the nearest set pixel, and its index. Of equally near ones it is the one in
+/// the leftmost column, and of those the topmost, as scipy chooses. The mask must not be empty.
 #[allow(clippy::needless_range_loop, reason = "the row is the second index of every column")]
 fn nearest(mask: &Mask) -> Vec<(i64, usize)> {
     let (width, height) = (mask.width, mask.height);
     let vertical: Vec<Vec<Option<usize>>> = (0..width).map(|x| nearest_rows(mask, x)).collect();
     let mut all = Vec::with_capacity(width * height);
     for y in 0..height {
-        // f(x) = (x - u)² + f_u, one parabola a column u; their lower envelope (Felzenszwalb and Huttenlocher 2012).
+        // The squared distance is (x − u)² + f_u, one parabola for each column u. The minimum over u is their lower
+        // envelope, found in linear time (Felzenszwalb and Huttenlocher 2012).
         let height_of = |u: usize| vertical[u][y].map(|row| (row.abs_diff(y) as i64).pow(2));
-        let mut envelope: Vec<(usize, i64)> = Vec::new(); // a column, and the first place where it is the nearest
+        let mut envelope: Vec<(usize, i64)> = Vec::new(); // a column, and the first x at which it is the nearest
         for (u, f_u) in (0..width).filter_map(|u| height_of(u).map(|f| (u, f))) {
             let mut first = 0;
             while let Some(&(v, start)) = envelope.last() {
@@ -94,7 +96,7 @@ fn nearest(mask: &Mask) -> Vec<(i64, usize)> {
     all
 }
 
-/// For each row the nearest set row of column `x`, the upper one of two.
+/// For each row the nearest set row of column `x`; the upper one of two equally near ones.
 fn nearest_rows(mask: &Mask, x: usize) -> Vec<Option<usize>> {
     let rows: Vec<usize> = (0..mask.height).filter(|y| mask.bits[y * mask.width + x]).collect();
     let mut next = 0;

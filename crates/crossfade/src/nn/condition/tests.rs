@@ -12,7 +12,9 @@ use crate::nn::functional::{self, composed};
 use crate::nn::init::{Init, Scope};
 use crate::nn::named::is_buffer;
 use crate::nn::weights::{apply, collect, gradients};
-use crate::nn::{BackboneConfig, Decoders, Denoiser, DropoutKey, Mode, NetworkConfig, NetworkPorts, RawHeads, Statistics};
+use crate::nn::{
+    BackboneConfig, Decoders, Denoiser, DropoutKey, Mode, NetworkConfig, NetworkPorts, RawHeads, Statistics,
+};
 use crate::sample::Predict;
 use crate::tensorfile::{HostTensor, TensorMap, save_tensors};
 

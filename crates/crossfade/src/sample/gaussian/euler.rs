@@ -1,10 +1,10 @@
-//! First-order steps on the reverse equation and on the probability flow (§9). The last noise is always dropped.
-use super::{Hooks, GaussianProblem, observe, steps};
+//! First-order samplers for the reverse SDE and for the probability-flow ODE (§9). No noise is added in the last step.
+use super::{GaussianProblem, Hooks, observe, steps};
 use crate::error::{Error, Result};
 use crossfade_math::Field;
 use crossfade_math::GaussianFn;
 
-/// The equations in t need a finite drift at t = 1.
+/// These samplers need a finite drift at t = 1.
 fn check<F>(p: &GaussianProblem<F>) -> Result<()> {
     if p.process.alpha(1.0) > 0.0 {
         return Ok(());
@@ -16,7 +16,8 @@ fn check<F>(p: &GaussianProblem<F>) -> Result<()> {
     )))
 }
 
-/// x ← x − (f x + g² eps/σ) Δ + g √Δ z with Δ = t − s: the reverse of dx = f x dt + g dw, score = −eps/σ.
+/// Euler–Maruyama for the reverse of dx = f x dt + g dw, with score = −eps/σ: x ← x − (f x + g² eps/σ) Δ + g √Δ z, Δ =
+/// t − s.
 pub fn euler_maruyama<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     check(p)?;
     for (n, t, s) in steps(times) {
@@ -30,13 +31,16 @@ pub fn euler_maruyama<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F,
     Ok(x)
 }
 
-/// The same in κ = σ/α for y = x/α, where the reverse equation is dy = 2 eps dκ + √(2κ dκ) z.
+/// Euler–Maruyama in κ = σ/α for y = x/α, for which the reverse SDE is dy = 2 eps dκ + √(2κ dκ) z.
 pub fn kappa_maruyama<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     check(p)?;
     for (n, t, s) in steps(times) {
         let prediction = observe(p, hooks, n, &x, t)?;
         let (high, low, alpha) = (p.process.ratio(t), p.process.ratio(s), p.process.alpha(s));
-        x = F::lincomb(&[((alpha / p.process.alpha(t)).into(), &x), ((2.0 * alpha * (low - high)).into(), &prediction.eps)]);
+        x = F::lincomb(&[
+            ((alpha / p.process.alpha(t)).into(), &x),
+            ((2.0 * alpha * (low - high)).into(), &prediction.eps),
+        ]);
         if s > 0.0 {
             let deviation = alpha * (2.0 * high * (high - low)).sqrt();
             x = F::lincomb(&[(1.0.into(), &x), (deviation.into(), &(hooks.noise)(n))]);
@@ -45,22 +49,23 @@ pub fn kappa_maruyama<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F,
     Ok(x)
 }
 
-/// With the step up x_t = a x_s + G z, a = α_t/α_s: x ← (2 − a) x − G² eps/σ_t + G z.
+/// Score-SDE's discretisation of the reverse SDE. If the forward step is x_t = a x_s + G z with a = α_t/α_s, the
+/// reverse step is x ← (2 − a) x − G² eps/σ_t + G z.
 pub fn reverse_diffusion<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     check(p)?;
     for (n, t, s) in steps(times) {
         let prediction = observe(p, hooks, n, &x, t)?;
         let a = p.process.alpha(t) / p.process.alpha(s);
-        let up = (p.process.sigma(t).powi(2) - (a * p.process.sigma(s)).powi(2)).max(0.0);
-        x = F::lincomb(&[((2.0 - a).into(), &x), ((-up / p.process.sigma(t)).into(), &prediction.eps)]);
+        let forward_variance = (p.process.sigma(t).powi(2) - (a * p.process.sigma(s)).powi(2)).max(0.0);
+        x = F::lincomb(&[((2.0 - a).into(), &x), ((-forward_variance / p.process.sigma(t)).into(), &prediction.eps)]);
         if s > 0.0 {
-            x = F::lincomb(&[(1.0.into(), &x), (up.sqrt().into(), &(hooks.noise)(n))]);
+            x = F::lincomb(&[(1.0.into(), &x), (forward_variance.sqrt().into(), &(hooks.noise)(n))]);
         }
     }
     Ok(x)
 }
 
-/// Euler in t on dx/dt = f x + ½ g² eps/σ.
+/// Euler in t for the probability-flow ODE dx/dt = f x + ½ g² eps/σ.
 pub fn probability_flow<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     check(p)?;
     for (n, t, s) in steps(times) {

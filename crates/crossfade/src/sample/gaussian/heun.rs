@@ -1,21 +1,21 @@
-//! EDM's Heun sampler (§9) in κ = σ/α for y = x/α, where dy = eps dκ; with churn it is stochastic.
-use super::{Hooks, GaussianProblem, observe, steps};
+//! EDM's Heun sampler (§9) in κ = σ/α for y = x/α, for which dy = eps dκ; with churn it is stochastic.
+use super::{GaussianProblem, Hooks, observe, steps};
 use crate::error::Result;
 use crossfade_math::Field;
 use crossfade_math::GaussianFn;
 use serde::{Deserialize, Serialize};
 
-/// How much fresh noise is mixed in, and where.
+/// EDM's churn: how much noise is added before a step, and in which range of κ.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Churn {
-    /// S_churn; κ rises at most to where sampling starts.
+    /// S_churn. κ is raised at most to its value at t = 1.
     pub amount: f64,
     /// No churn below this κ.
     pub min: f64,
     /// No churn above this κ.
     pub max: f64,
-    /// S_noise.
+    /// S_noise, the standard deviation of the added noise.
     pub noise: f64,
 }
 
@@ -26,25 +26,34 @@ impl Default for Churn {
 }
 
 impl Churn {
-    /// None at all.
+    /// No churn.
     pub const NONE: Self = Self { amount: 0.0, min: 0.0, max: 0.0, noise: 1.0 };
 
-    /// EDM's for CIFAR-10 with its VP network.
+    /// EDM's settings for CIFAR-10 with its VP network.
     pub const CIFAR10: Self = Self { amount: 30.0, min: 0.01, max: 1.0, noise: 1.007 };
 
-    /// γ: the noise level rises by this share before a step.
+    /// γ: before a step, κ is raised by this fraction.
     fn rise(&self, ratio: f64, steps: usize) -> f64 {
+        // The limit √2 − 1 is that of EDM: a step never adds more noise than there is already.
         let inside = (self.min..=self.max).contains(&ratio);
         if inside { (self.amount / steps as f64).min(2f64.sqrt() - 1.0) } else { 0.0 }
     }
 }
 
-/// Two evaluations a step, one in the last; where α is 0 or s is 0 the step is DDIM's, which is Euler.
-pub fn heun<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>, churn: &Churn) -> Result<F> {
+/// Heun's method with two evaluations per step, and one in the last. Where α_t = 0 (κ is infinite) or s = 0, the step
+/// is that of DDIM, which is Euler's in κ.
+pub fn heun<F: Field>(
+    p: &GaussianProblem<F>,
+    times: &[f64],
+    mut x: F,
+    hooks: &mut Hooks<F>,
+    churn: &Churn,
+) -> Result<F> {
     for (n, mut t, s) in steps(times) {
         let rise = churn.rise(p.process.ratio(t), times.len() - 1);
         if rise > 0.0 {
             let mut higher = p.process.time_of_ratio((1.0 + rise) * p.process.ratio(t));
+            // A process with discrete times: the nearest time that the network was trained on.
             if let Some(tick) = p.process.tick() {
                 higher = (higher / tick).round() * tick;
             }
@@ -60,7 +69,11 @@ pub fn heun<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &m
         x = if s > 0.0 && p.process.alpha(t) > 0.0 {
             let end = p.predict(&euler, s)?;
             let half = 0.5 * alpha * (p.process.ratio(s) - p.process.ratio(t));
-            F::lincomb(&[((alpha / p.process.alpha(t)).into(), &x), (half.into(), &prediction.eps), (half.into(), &end.eps)])
+            F::lincomb(&[
+                ((alpha / p.process.alpha(t)).into(), &x),
+                (half.into(), &prediction.eps),
+                (half.into(), &end.eps),
+            ])
         } else {
             euler
         };

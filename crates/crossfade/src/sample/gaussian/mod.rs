@@ -1,5 +1,5 @@
-//! Samplers that know only (α_t, σ_t): they serve every process of the form x_t = α_t x_0 + σ_t eps (§9), constant
-//! attenuation included.
+//! Samplers that use only (α_t, σ_t). They run on every process of the form x_t = α_t x_0 + σ_t eps (§9), including
+//! constant attenuation.
 pub(super) mod ddim;
 pub(super) mod euler;
 pub(super) mod heun;
@@ -13,23 +13,23 @@ use crossfade_math::Field;
 use crossfade_math::{Gaussian, Prediction};
 use std::cell::Cell;
 
-/// All that these samplers may know of a network.
+/// The interface of a network for these samplers.
 pub trait Denoise<F> {
     /// x̂_0 and eps_hat at (x_t, t).
     fn denoise(&self, x_t: &F, t: f64) -> Result<Prediction<F>>;
 }
 
-/// What these samplers solve: a network and the process that it was trained for.
+/// A network, the process that it was trained for, and the settings of a run.
 pub struct GaussianProblem<'a, F> {
     /// The network, or an oracle.
     pub net: &'a dyn Denoise<F>,
     /// The process that it was trained for.
     pub process: Gaussian,
-    /// Limits x̂_0 to ±clip at every step; eps follows, so that both still meet in x_t.
+    /// x̂_0 is clamped to ±clip at every step. eps is then recomputed, so that α_t x̂_0 + σ_t eps is still x_t.
     pub clip: Option<f64>,
     /// η of DDIM.
     pub eta: f64,
-    /// The fresh noise of `heun-churn`.
+    /// The noise that `heun-churn` adds.
     pub churn: Churn,
     evaluations: Cell<usize>,
 }
@@ -44,6 +44,7 @@ impl<'a, F: Field> GaussianProblem<'a, F> {
     fn predict(&self, x_t: &F, t: f64) -> Result<Prediction<F>> {
         self.evaluations.set(self.evaluations.get() + 1);
         let prediction = self.net.denoise(x_t, t)?;
+        // Clamping needs a recomputed eps, or x_t would no longer be α_t x̂_0 + σ_t eps.
         let Some(clip) = self.clip else { return Ok(prediction) };
         Ok(self.process.prediction_of_x0(x_t, prediction.x0.clamp(-clip, clip), t))
     }
@@ -57,14 +58,20 @@ impl<F: Field> Setting<F> for GaussianProblem<'_, F> {
     fn evaluations(&self) -> &Cell<usize> {
         &self.evaluations
     }
-    /// From `x` at time 1, of deviation σ_1.
+    /// `x` is the state at t = 1, with standard deviation σ_1.
     fn solve(&self, sampler: Sampler, times: &[f64], x: F, hooks: &mut Hooks<F>) -> Option<Result<F>> {
         sampler.loops().gaussian.map(|run| run(self, times, x, hooks))
     }
 }
 
-/// Evaluates at step `n` and shows the state.
-fn observe<F: Field>(problem: &GaussianProblem<F>, hooks: &mut Hooks<F>, step: usize, x: &F, t: f64) -> Result<Prediction<F>> {
+/// Evaluates the network at a step and calls the observer.
+fn observe<F: Field>(
+    problem: &GaussianProblem<F>,
+    hooks: &mut Hooks<F>,
+    step: usize,
+    x: &F,
+    t: f64,
+) -> Result<Prediction<F>> {
     let prediction = problem.predict(x, t)?;
     (hooks.observe)(State { step, t, x_t: x, x0: &prediction.x0 });
     Ok(prediction)

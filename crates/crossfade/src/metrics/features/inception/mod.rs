@@ -1,5 +1,6 @@
-//! Inception-v3 as FID has used it since 2015: TensorFlow's weights of 2015-12-05, whose pools leave out the padding and
-//! whose last block takes a maximum where the paper has a mean.
+//! Inception-v3 as used for FID since 2015: TensorFlow's weights of 2015-12-05. Its average pools do not count the
+//! padding, and its last block has a max pool where the paper has an average pool. torchvision's model differs in
+//! both and gives other FID values.
 mod blocks;
 mod weights;
 
@@ -10,16 +11,16 @@ use crossfade_kernels::channels_last::{Conv, Map, Window, max_pool, mean};
 use std::path::Path;
 use weights::Reader;
 
-/// Length of a feature vector: the mean over the last 8x8 pixels.
+/// Length of a feature vector, the mean over the last 8x8 feature map.
 pub const FEATURES: usize = 2048;
 
-/// Classes of the classifier.
+/// Number of classes of the classifier.
 pub const CLASSES: usize = 1008;
 
-/// Pictures that go through the later layers together, so that each weight is fetched once for all of them.
+/// Number of images that go through the later layers together, so that each weight is loaded once for all of them.
 pub(super) const GROUP: usize = 4;
 
-/// The network, its weights ready to compute with.
+/// The network with its weights.
 pub struct Inception {
     stem: [Conv; 5],
     mixed: Vec<Box<dyn Mixed>>,
@@ -27,7 +28,7 @@ pub struct Inception {
     hash: String,
 }
 
-/// What a thread computes in, kept from call to call.
+/// The feature maps of one thread, reused from call to call.
 #[derive(Default)]
 pub(super) struct Scratch(Arena);
 
@@ -66,10 +67,10 @@ impl Inception {
         &self.hash
     }
 
-    /// The features of up to [`GROUP`] pictures, each laid out by `fill`.
+    /// The features of up to [`GROUP`] images; `fill(i, map)` writes image i to the input map.
     ///
     /// # Shapes
-    /// `out` [pictures, 2048].
+    /// `out` [images, 2048].
     pub(super) fn features(
         &self,
         scratch: &mut Scratch,
@@ -79,6 +80,7 @@ impl Inception {
         let (arena, n) = (&mut scratch.0, out.len() / FEATURES);
         let pool = Window { padding: [0, 0], stride: 2, ..THREE };
         let mut x = arena.take(GROUP, n, [35, 35, 192], [0, 0]);
+        // The first layers run image by image: their feature maps are large and would leave the cache.
         for i in 0..n {
             let mut input = arena.take(1, 1, [SIDE, SIDE, 3], [0, 0]);
             fill(i, &mut input)?;
@@ -87,22 +89,22 @@ impl Inception {
             let c = arena.conv(&self.stem[2], b, [0, 0]);
             let mut d = arena.take(1, 1, [73, 73, 64], [0, 0]);
             max_pool(&c, pool, d.from(0, 0));
-            arena.give(c);
+            arena.give_back(c);
             let e = arena.conv(&self.stem[3], d, [0, 0]);
             let f = arena.conv(&self.stem[4], e, [0, 0]);
             max_pool(&f, pool, x.from(i, 0));
-            arena.give(f);
+            arena.give_back(f);
         }
         for block in &self.mixed {
             let y = block.forward(&x, arena);
-            arena.give(std::mem::replace(&mut x, y));
+            arena.give_back(std::mem::replace(&mut x, y));
         }
         out.chunks_exact_mut(FEATURES).enumerate().for_each(|(i, out)| mean(&x, i, out));
-        arena.give(x);
+        arena.give_back(x);
         Ok(())
     }
 
-    /// Scores of the classes without the bias, as the Inception Score takes them.
+    /// Logits of the classes without the bias, as the Inception Score defines them.
     ///
     /// # Shapes
     /// `features` \[2048\] to \[1008\].

@@ -1,11 +1,11 @@
-//! Weights by name, batch norms folded into the convolutions before them.
+//! Reads weights by name, and folds each batch norm into the convolution before it.
 use crate::error::{Error, Result};
 use crate::torchfile::{TensorF32, Weights, read};
 use crossfade_kernels::channels_last::{Conv, Window};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// ε of every batch norm.
+/// The ε of every batch norm, TensorFlow's default and not PyTorch's.
 const EPS: f64 = 1e-3;
 
 /// The tensors of a file.
@@ -21,7 +21,7 @@ impl Reader {
         Ok(Self { path: path.to_path_buf(), tensors, hash: crate::digest::sha256_file(path)? })
     }
 
-    /// A tensor that need not be there, but if it is must have this shape and be finite.
+    /// A tensor that may be missing; if present it must have this shape and be finite.
     pub(super) fn optional(&mut self, name: &str, shape: &[usize]) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.tensors.remove(name) else { return Ok(None) };
         if tensor.shape != shape {
@@ -44,7 +44,7 @@ impl Reader {
         })
     }
 
-    /// y = γ (w ∗ x − μ)/√(σ² + ε) + β as one convolution, for pictures of about `side` rows.
+    /// y = γ (w ∗ x − μ)/√(σ² + ε) + β as one convolution, tuned for images of about `side` rows.
     pub(super) fn conv(&mut self, name: &str, ci: usize, co: usize, window: Window, side: usize) -> Result<Conv> {
         let [kh, kw] = window.kernel;
         let mut weight = self.tensor(&format!("{name}.conv.weight"), &[co, ci, kh, kw])?;
@@ -53,6 +53,7 @@ impl Reader {
         let (mean, variance) = (norm("running_mean")?, norm("running_var")?);
         let mut bias = vec![0.0; co];
         for (o, kernel) in weight.chunks_exact_mut(ci * kh * kw).enumerate() {
+            // Folded in f64 and rounded once.
             let scale = f64::from(gamma[o]) / (f64::from(variance[o]) + EPS).sqrt();
             kernel.iter_mut().for_each(|w| *w = (f64::from(*w) * scale) as f32);
             bias[o] = (f64::from(beta[o]) - f64::from(mean[o]) * scale) as f32;
