@@ -206,6 +206,7 @@ impl RunConfig {
     }
 
     fn check_loss(&self, checks: &mut Checks) {
+        checks.report("loss.times", self.loss.times.validate(&self.process));
         let measured = self.loss.auxiliary.is_none_or(|aux| aux.l1.is_some());
         checks.require(measured, &["loss.auxiliary.l1"], "must be \"mean\" or \"sum\": without it the auxiliary term is empty");
         if self.process.adm().is_none() {

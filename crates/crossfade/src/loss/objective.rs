@@ -1,5 +1,5 @@
 //! What is minimised: the options of the training loss, ours and the reference's (§2.1–2.4).
-use crossfade_math::{LossNorm, Weighting};
+use crossfade_math::{LossNorm, TrainingTimes, Weighting};
 use serde::{Deserialize, Serialize};
 
 /// How errors over C, H and W become one number a sample.
@@ -30,6 +30,8 @@ pub enum Supervise {
 pub struct Objective {
     /// Which heads learn from their errors; `eps` needs a single decoder.
     pub supervise: Supervise,
+    /// How training times are drawn; by default as the paper of the process does.
+    pub times: TrainingTimes,
     /// λ(t) of the two heads; `adaptive` is a plain mean square of the raw outputs, without divisions.
     pub weighting: Weighting,
     /// How an error is measured.
@@ -47,6 +49,7 @@ impl Default for Objective {
     fn default() -> Self {
         Self {
             supervise: Supervise::Both,
+            times: TrainingTimes::default(),
             weighting: Weighting::Adaptive,
             norm: LossNorm::L2,
             reduction: Reduction::Mean,
