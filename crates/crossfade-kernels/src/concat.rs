@@ -16,7 +16,7 @@ pub fn concat(a: &[f32], b: &[f32], sizes: [usize; 2], out: &mut [f32]) {
     });
 }
 
-/// The inverse of [`concat`], which is also its gradient.
+/// The inverse of [`concat()`], which is also its gradient.
 ///
 /// # Shapes
 /// `x` `[n, sizes[0] + sizes[1]]`, `a` `[n, sizes[0]]`, `b` `[n, sizes[1]]`.

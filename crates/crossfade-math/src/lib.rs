@@ -29,6 +29,7 @@ mod quadrature;
 mod registry;
 mod schedule;
 pub mod solver;
+mod times;
 mod weight;
 
 pub use attenuation::{Attenuation, AttenuationFn, Moments, PartMoments};
@@ -42,4 +43,5 @@ pub use process::{Adm, Draw, Gaussian, GaussianFn, Prediction, Process, ProcessF
 pub use quadrature::{JointNode, Node, gauss_legendre, joint_nodes, normal_nodes};
 pub use registry::{UnknownName, nearest};
 pub use schedule::{EmaAction, EmaSchedule, LrSchedule};
+pub use times::{DrawnTime, TimeDistribution, TrainingTimes};
 pub use weight::{LossNorm, Weighting};

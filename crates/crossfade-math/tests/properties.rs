@@ -393,3 +393,97 @@ fn at_the_start_eps_alone_gives_zero() {
         assert_eq!(at(Blend::Average), at(Blend::Phi), "{p:?}");
     }
 }
+
+mod times {
+    use crossfade_math::{Adm, Process, ProcessFn, TimeDistribution, TrainingTimes};
+
+    /// Evenly spread quantiles of both numbers that a time is drawn from.
+    fn quantiles(n: usize) -> impl Iterator<Item = (f64, f64)> {
+        // The normal quantile by bisection of its distribution function.
+        let cdf = |z: f64| 0.5 * (1.0 + libm::erf(z / std::f64::consts::SQRT_2));
+        (0..n).map(move |i| {
+            let u = (i as f64 + 0.5) / n as f64;
+            let (mut low, mut high) = (-8.0, 8.0);
+            for _ in 0..60 {
+                let mid = 0.5 * (low + high);
+                if cdf(mid) < u { low = mid } else { high = mid }
+            }
+            (u, 0.5 * (low + high))
+        })
+    }
+
+    fn continuous() -> impl Iterator<Item = Process> {
+        Process::all()
+            .into_iter()
+            .filter(|p| p.gaussian().is_none_or(|g| crossfade_math::GaussianFn::tick(&g).is_none()))
+    }
+
+    /// The density is that of the drawn times: equal shares below any time.
+    #[test]
+    fn densities_belong_to_the_draws() {
+        let n = 4000;
+        for process in continuous() {
+            for distribution in TimeDistribution::all().into_iter().filter(|d| *d != TimeDistribution::Own) {
+                let times = TrainingTimes { distribution, keep_objective: false };
+                if !times.validate(&process).is_empty() {
+                    continue;
+                }
+                let drawn: Vec<f64> = quantiles(n).map(|(u, z)| times.draw(&process, u, z).t).collect();
+                for (from, to) in [(0.05, 0.2), (0.2, 0.5), (0.5, 0.9)] {
+                    let share = drawn.iter().filter(|t| (from..to).contains(*t)).count() as f64 / n as f64;
+                    let steps = 2000;
+                    let width = (to - from) / f64::from(steps);
+                    let middle = |i: i32| from + width * (f64::from(i) + 0.5);
+                    let integral: f64 = (0..steps).map(|i| width * times.density(&process, middle(i)).unwrap()).sum();
+                    assert!((share - integral).abs() < 2e-3, "{process:?} {distribution:?}: {share} {integral}");
+                }
+            }
+        }
+    }
+
+    /// With the objective kept, a weighted mean over the drawn times is the mean over the process's own.
+    #[test]
+    fn importance_weights_keep_the_objective() {
+        let n = 20_000;
+        // A loss that vanishes at both ends, where weights are limited and distributions hardly draw.
+        let loss = |t: f64| if (0.05..0.95).contains(&t) { (3.0 * t).sin() } else { 0.0 };
+        for process in [Process::from(Adm::default()), Process::parse("flow").unwrap(), Process::parse("vp").unwrap()] {
+            let own: f64 = quantiles(n).map(|(u, z)| loss(process.training_time(u, z))).sum::<f64>() / n as f64;
+            for distribution in
+                [TimeDistribution::Power { exponent: 2.0 }, TimeDistribution::LogitNormal { mean: 0.0, std: 1.0 }]
+            {
+                let times = TrainingTimes { distribution, keep_objective: true };
+                let drawn = quantiles(n).map(|(u, z)| times.draw(&process, u, z));
+                let mean = drawn.map(|d| d.weight * loss(d.t)).sum::<f64>() / n as f64;
+                assert!((mean - own).abs() < 2e-3, "{process:?} {distribution:?}: {mean} {own}");
+            }
+        }
+    }
+
+    /// Every way to read the time tells any two times apart and stays finite to the ends.
+    #[test]
+    fn time_inputs_rise_with_the_time() {
+        use crossfade_math::process::TimeInput;
+        for &time_input in TimeInput::ALL {
+            for &noise in crossfade_math::NoiseScale::ALL {
+                let process = Process::from(Adm { noise, time_input, ..Adm::default() });
+                let read: Vec<f64> = [1e-4, 0.01, 0.3, 0.7, 0.99, 1.0].map(|t| process.input(t).noise).to_vec();
+                assert!(read.iter().all(|v| v.is_finite()) && read.windows(2).all(|w| w[0] < w[1]), "{read:?}");
+                assert_eq!(process.log_time_input(0.3).noise, 0.3f64.ln());
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_is_the_process_s_own() {
+        for process in Process::all() {
+            let drawn = TrainingTimes::default().draw(&process, 0.3, -0.4);
+            assert_eq!((drawn.t, drawn.weight), (process.training_time(0.3, -0.4), 1.0));
+            assert!(TrainingTimes::default().validate(&process).is_empty());
+        }
+        let cld = Process::parse("cld").unwrap();
+        let times =
+            TrainingTimes { distribution: TimeDistribution::parse("log-normal").unwrap(), keep_objective: false };
+        assert_eq!(times.validate(&cld)[0].key, "kind");
+    }
+}

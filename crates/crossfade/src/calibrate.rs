@@ -49,7 +49,7 @@ impl Calibration {
 }
 
 /// The estimates (a, b) of x_0 at one t < 1: a = −H_1(phi) from the phi head, and b from the eps head.
-pub fn estimates<F: Field>(process: &Adm, x_t: &F, phi: &[F], eps: &F, t: f64) -> (F, F) {
+pub(crate) fn estimates<F: Field>(process: &Adm, x_t: &F, phi: &[F], eps: &F, t: f64) -> (F, F) {
     let (a, native) = process.x0_estimates(x_t, phi, eps, &t.into());
     // The reference's estimate x_t − H_t(phi) − σ_t eps equals t a + (1−t) b, which is solved for b.
     let b = F::lincomb(&[((1.0 / (1.0 - t)).into(), &native), ((-t / (1.0 - t)).into(), &a)]);

@@ -216,7 +216,7 @@ pub fn list(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
 }
 
 /// Removes all but the newest `keep` checkpoints of `dir`.
-pub fn prune(dir: &Path, keep: usize) -> Result<()> {
+pub(crate) fn prune(dir: &Path, keep: usize) -> Result<()> {
     let found = list(dir)?;
     // At least one checkpoint is kept, whatever `keep` is.
     for (_, path) in &found[..found.len().saturating_sub(keep.max(1))] {

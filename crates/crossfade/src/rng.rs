@@ -113,7 +113,7 @@ impl Stream {
     }
 
     /// A random permutation of 0..n (Fisher–Yates).
-    pub fn permutation(&mut self, n: usize) -> Vec<usize> {
+    pub(crate) fn permutation(&mut self, n: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
         for i in (1..n).rev() {
             order.swap(i, self.below(i as u64 + 1) as usize);

@@ -72,7 +72,7 @@ impl TensorFile {
     }
 
     /// All tensors of f32 numbers, checked against the checksum if there is one.
-    pub fn read_all(&self) -> Result<Vec<HostTensor>> {
+    pub(crate) fn read_all(&self) -> Result<Vec<HostTensor>> {
         self.read_wanted(&|_| true)
     }
 

@@ -44,6 +44,38 @@ impl Draw {
     }
 }
 
+registry! {
+    /// How the network reads the time. The sinusoidal embedding of the U-Net is made for numbers from 0 to 1000: ln t uses
+    /// little of that range.
+    #[derive(Copy, Eq, Default)]
+    pub enum TimeInput("time input") {
+        /// c_noise of the preconditioner, ln t: the reference's.
+        #[default]
+        Log = "log",
+        /// 999 t, as the flow and the score-SDE do.
+        Linear = "linear",
+        /// The noise level of a picture of full strength: ln(σ_t/(1 − t)) from −6 to 6, scaled to the range from 0 to 999.
+        LogSnr = "log-snr",
+    }
+}
+
+impl TimeInput {
+    fn noise(self, adm: &Adm, t: f64, c_noise: f64) -> f64 {
+        match self {
+            Self::Log => c_noise,
+            Self::Linear => 999.0 * t,
+            Self::LogSnr => {
+                let log_ratio = (adm.noise.sigma(t) / (1.0 - t)).ln();
+                999.0 * (log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO) + LARGEST_LOG_RATIO)
+                    / (2.0 * LARGEST_LOG_RATIO)
+            }
+        }
+    }
+}
+
+/// Beyond these noise levels, e^6 = 403 and its inverse, an 8-bit picture is all noise or all picture.
+const LARGEST_LOG_RATIO: f64 = 6.0;
+
 /// x_t = x_0 + H_t(phi) + σ_t eps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -56,6 +88,8 @@ pub struct Adm {
     pub draw: Draw,
     /// Training times are uniform in [t_min, 1].
     pub t_min: f64,
+    /// How the network reads the time; networks with a condition always read its logarithm.
+    pub time_input: TimeInput,
     /// The preconditioner: the scalings of the network's input and outputs.
     pub precond: Precond,
 }
@@ -67,6 +101,7 @@ impl Default for Adm {
             noise: NoiseScale::default(),
             draw: Draw::default(),
             t_min: 1e-4,
+            time_input: TimeInput::default(),
             precond: Precond::default(),
         }
     }
@@ -150,11 +185,12 @@ impl ProcessFn for Adm {
     }
     fn input(&self, t: f64) -> Input {
         let scalings = self.scalings(t);
-        Input { scale: scalings.c_in, noise: scalings.c_noise }
+        Input { scale: scalings.c_in, noise: self.time_input.noise(self, t, scalings.c_noise) }
     }
     /// The scalings already use ln t, with the factor of the preconditioner's authors.
     fn log_time_input(&self, t: f64) -> Input {
-        self.input(t)
+        let scalings = self.scalings(t);
+        Input { scale: scalings.c_in, noise: scalings.c_noise }
     }
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         self.t_min + (1.0 - self.t_min) * uniform

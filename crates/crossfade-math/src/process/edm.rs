@@ -34,6 +34,11 @@ impl ProcessFn for Edm {
         // Log-normal noise levels concentrate training where the loss can be reduced; this time may exceed 1.
         (self.log_mean + self.log_std * normal).exp() / self.sigma_max
     }
+    /// ln σ is normal and σ = σ_max t.
+    fn time_density(&self, t: f64) -> f64 {
+        let z = ((self.sigma_max * t).ln() - self.log_mean) / self.log_std;
+        (-0.5 * z * z).exp() / (t * self.log_std * std::f64::consts::TAU.sqrt())
+    }
     fn sampler(&self) -> &'static str {
         "heun"
     }

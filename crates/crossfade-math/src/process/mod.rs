@@ -13,7 +13,7 @@ mod gaussian;
 mod ve;
 mod vp;
 
-pub use adm::{Adm, Draw};
+pub use adm::{Adm, Draw, TimeInput};
 pub use cld::{Cld, Cov2, Mat2};
 pub use ddpm::{BetaSchedule, Ddpm};
 pub use edm::Edm;
@@ -37,6 +37,11 @@ pub trait ProcessFn {
 
     /// A training time from one uniform and one normal number.
     fn training_time(&self, uniform: f64, normal: f64) -> f64;
+
+    /// The density of [`ProcessFn::training_time`] at t; uniform times have 1.
+    fn time_density(&self, _t: f64) -> f64 {
+        1.0
+    }
 
     /// The name of the sampler that `auto` selects: the one of the paper that introduced the process.
     fn sampler(&self) -> &'static str;
@@ -237,6 +242,9 @@ impl ProcessFn for Process {
     }
     fn training_time(&self, uniform: f64, normal: f64) -> f64 {
         self.definition().training_time(uniform, normal)
+    }
+    fn time_density(&self, t: f64) -> f64 {
+        self.definition().time_density(t)
     }
     fn sampler(&self) -> &'static str {
         self.definition().sampler()

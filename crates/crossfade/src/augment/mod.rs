@@ -10,7 +10,7 @@ use std::f64::consts::PI;
 use warp::{Affine, Padding, Scratch};
 
 /// Length of an image's label vector: x-flip, y-flip, scale exponent, cos θ − 1, sin θ, w·cos r, w·sin r, t_x, t_y.
-pub const LABELS: usize = 9;
+pub(crate) const LABELS: usize = 9;
 
 /// Multiplier of p for the horizontal flip: every p > 0 makes its gate pass, so that half of the images are flipped.
 const XFLIP: f64 = 1e8;

@@ -119,12 +119,12 @@ impl Case {
 
     /// Whether there is a kernel for it. Dense layers whose number of inputs is not a multiple of the vector width
     /// are computed by the engine.
-    pub fn has_kernel(&self) -> bool {
+    pub(crate) fn has_kernel(&self) -> bool {
         !matches!(self, Self::Linear(shape) if !shape.fits())
     }
 
     /// Whether it is computed by Winograd's method.
-    pub fn winograd(&self) -> bool {
+    pub(crate) fn winograd(&self) -> bool {
         matches!(self, Self::Conv(shape) if Algorithm::choose(shape) == Algorithm::Winograd)
     }
 

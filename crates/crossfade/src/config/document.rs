@@ -42,14 +42,14 @@ impl Document {
     }
 
     /// Whether the key is on a line with a syntax error.
-    pub fn is_broken(&self, path: &str) -> bool {
+    pub(crate) fn is_broken(&self, path: &str) -> bool {
         let line = self.lines.get(path);
         self.syntax.iter().any(|(broken, _)| Some(broken) == line)
     }
 
     /// The problem as `origin:LINE: key: message`, and its line for sorting. If the key is not in the file, the line is
     /// that of its section.
-    pub fn locate(&self, problem: &Finding) -> (usize, String) {
+    pub(crate) fn locate(&self, problem: &Finding) -> (usize, String) {
         let mut path = problem.path.as_str();
         loop {
             if let Some(&line) = self.lines.get(path) {

@@ -70,7 +70,7 @@ fn assign(table: &mut Table, path: &[String], value: Value) -> Result<(), String
     }
     if last == "kind" && inner.get("kind").is_some_and(|old| *old != value) {
         // Options of the old kind do not apply to the new one. `final_t` is an option of every kind of grid and is kept.
-        inner.retain(|key, _| key == "final_t");
+        inner.retain(|key, _| key == "final_t" || key == "keep_objective");
     }
     inner.insert(last.clone(), value);
     Ok(())

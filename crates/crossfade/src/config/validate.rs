@@ -53,7 +53,7 @@ impl Checks {
         self.require(value > 0.0 && value.is_finite(), &[key], format!("must be positive, not {value}"));
     }
 
-    pub fn not_negative(&mut self, value: f64, key: &str) {
+    pub(crate) fn not_negative(&mut self, value: f64, key: &str) {
         self.require(value >= 0.0 && value.is_finite(), &[key], format!("must be at least 0, not {value}"));
     }
 
@@ -103,7 +103,7 @@ impl Checks {
 impl RunConfig {
     /// Checks what training needs beyond [`RunConfig::validate`]. Converted networks with the scalings of an older
     /// release can be sampled, but not trained with every loss.
-    pub fn validate_training(&self) -> Result<()> {
+    pub(crate) fn validate_training(&self) -> Result<()> {
         let Some(adm) = self.process.adm() else { return Ok(()) };
         if self.loss.weighting != Weighting::Adaptive {
             return Ok(());
@@ -207,6 +207,7 @@ impl RunConfig {
     }
 
     fn check_loss(&self, checks: &mut Checks) {
+        checks.report("loss.times", self.loss.times.validate(&self.process));
         let measured = self.loss.auxiliary.is_none_or(|aux| aux.l1.is_some());
         checks.require(
             measured,

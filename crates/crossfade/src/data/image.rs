@@ -13,7 +13,7 @@ pub const IMAGE_ENDINGS: &[&str] = &["png", "jpg", "jpeg", "webp"];
 /// Size limit of an image file that is read, in bytes.
 pub(crate) const MAX_FILE: u64 = 256 << 20;
 /// Limit of the pixels of an image file.
-pub const MAX_PIXELS: u64 = 64 << 20;
+pub(crate) const MAX_PIXELS: u64 = 64 << 20;
 /// Limit of a decoder's allocations in bytes: `MAX_PIXELS` of 16-bit RGBA.
 const MAX_DECODER_BYTES: u64 = 512 << 20;
 /// Size limit of one text chunk of a PNG after decompression, in bytes.

@@ -59,12 +59,12 @@ impl Value {
 }
 
 /// The variables of a file, by name.
-pub fn read_mat(path: &Path) -> Result<Vec<(String, Value)>> {
+pub(crate) fn read_mat(path: &Path) -> Result<Vec<(String, Value)>> {
     parse_mat(&read_limited(path, MAX_BYTES as u64)?, path)
 }
 
 /// The variables in the `bytes` of a file; `name` is used in error messages.
-pub fn parse_mat(bytes: &[u8], name: impl AsRef<Path>) -> Result<Vec<(String, Value)>> {
+pub(crate) fn parse_mat(bytes: &[u8], name: impl AsRef<Path>) -> Result<Vec<(String, Value)>> {
     parse(bytes).map_err(|problem| Error::file(name, format!("not a readable MATLAB file: {problem}")))
 }
 

@@ -137,7 +137,7 @@ pub fn imresize_file(from: &Path, to: &Path, scale: Scale, multiple: usize) -> R
 }
 
 /// The upper left part whose sides are multiples of `n`; an error if there is none.
-pub fn crop_to_multiple(image: &Image, n: usize) -> Result<Image> {
+pub(crate) fn crop_to_multiple(image: &Image, n: usize) -> Result<Image> {
     let n = n.max(1);
     let (width, height) = (image.width / n * n, image.height / n * n);
     if width == 0 || height == 0 {

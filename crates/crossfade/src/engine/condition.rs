@@ -71,13 +71,13 @@ pub trait ConditionOps: Backend {
 
 /// # Shapes
 /// `qkv` `[B, 3C, H, W]`, channels ordered {q, k, v}, head, channel, to `[B, C, H, W]`.
-pub fn linear_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
+pub(crate) fn linear_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
     Tensor::from_dispatch(Dispatch::linear_attention_kernel(qkv.into_dispatch(), heads))
 }
 
 /// # Shapes
 /// `x` `[B, C, H, W]` to the same, `gain` `[1, C, 1, 1]`.
-pub fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
+pub(crate) fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
     Tensor::from_dispatch(Dispatch::channel_norm_kernel(x.into_dispatch(), gain.into_dispatch()))
 }
 
@@ -85,7 +85,7 @@ pub fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
 ///
 /// # Shapes
 /// `x` `[B, C, H, W]` to the same, `gamma` and `beta` `[C]`.
-pub fn batch_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> (Tensor<4>, BatchMoments) {
+pub(crate) fn batch_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> (Tensor<4>, BatchMoments) {
     let moments = BatchMoments::default();
     let (x, gamma, beta) = (x.into_dispatch(), gamma.into_dispatch(), beta.into_dispatch());
     (Tensor::from_dispatch(Dispatch::batch_norm_kernel(x, gamma, beta, epsilon, moments.clone())), moments)
@@ -93,7 +93,7 @@ pub fn batch_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64)
 
 /// # Shapes
 /// `x` `[B, C, H, W]` to `[B, C, H', W']`.
-pub fn separable_map(x: Tensor<4>, map: SeparableMap) -> Tensor<4> {
+pub(crate) fn separable_map(x: Tensor<4>, map: SeparableMap) -> Tensor<4> {
     Tensor::from_dispatch(Dispatch::separable_map_kernel(x.into_dispatch(), map))
 }
 

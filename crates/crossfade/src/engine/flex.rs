@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whether the CPU kernels apply to `x`: f32 on the CPU, with or without gradients.
-pub fn has_kernels<const D: usize>(x: &Tensor<D>) -> bool {
+pub(crate) fn has_kernels<const D: usize>(x: &Tensor<D>) -> bool {
     // The comparison ignores whether a device records gradients.
     x.device() == Device::flex() && x.dtype() == DType::F32
 }
@@ -76,7 +76,7 @@ impl OutputBuffer {
     }
 
     /// The finished tensor.
-    pub fn into_tensor(self, shape: impl Into<Shape>) -> FlexTensor {
+    pub(crate) fn into_tensor(self, shape: impl Into<Shape>) -> FlexTensor {
         let shape = shape.into();
         assert_eq!(self.0.bytes().len(), 4 * shape.num_elements());
         self.0.with_layout(Layout::contiguous(shape))

@@ -16,7 +16,7 @@ use super::flex::{Contiguous, OutputBuffer};
 use super::prepared::prepared;
 
 /// Added to the variance in every group normalisation.
-pub const NORM_EPSILON: f64 = 1e-5;
+pub(crate) const NORM_EPSILON: f64 = 1e-5;
 
 /// A tensor that may be absent. The engine's extension operations take no `Option`.
 #[derive(ExtensionType)]
@@ -123,7 +123,7 @@ pub fn self_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
 }
 
 /// [`linear`] supports layers whose number of inputs is a multiple of this.
-pub const LINEAR_WIDTH: usize = linear::WIDTH;
+pub(crate) const LINEAR_WIDTH: usize = linear::WIDTH;
 
 /// # Shapes
 /// `x` `[B, in]`, `weight` `[out, in]`, `bias` `[out]` to `[B, out]`.
@@ -139,7 +139,7 @@ pub fn concat(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
 
 /// # Shapes
 /// `[B, C, H, W]` to the same.
-pub fn dropout_masked(x: Tensor<4>, mask: DropoutMask) -> Tensor<4> {
+pub(crate) fn dropout_masked(x: Tensor<4>, mask: DropoutMask) -> Tensor<4> {
     Tensor::from_dispatch(Dispatch::dropout_masked(x.into_dispatch(), mask))
 }
 

@@ -29,7 +29,7 @@ static ENTRIES: LazyLock<Mutex<HashMap<(usize, ConvShape), Entry>>> = LazyLock::
 
 /// The prepared weights for a convolution of `shape`, if it is small enough, the weights have been used before and
 /// the cache has space.
-pub fn prepared(weight: &Contiguous, shape: &ConvShape) -> Option<Arc<Prepared>> {
+pub(crate) fn prepared(weight: &Contiguous, shape: &ConvShape) -> Option<Arc<Prepared>> {
     let bytes = |shape: &ConvShape| 4 * shape.weight_len();
     if shape.n * shape.h.div_ceil(4) * shape.w.div_ceil(4) > MAX_TILES[usize::from(shape.n == 1)] {
         return None;

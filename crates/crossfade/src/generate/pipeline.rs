@@ -85,7 +85,7 @@ impl Pipeline {
     }
 
     /// The sampling settings, with `auto` resolved.
-    pub fn sample_config(&self) -> &SampleConfig {
+    pub(crate) fn sample_config(&self) -> &SampleConfig {
         &self.sample
     }
 

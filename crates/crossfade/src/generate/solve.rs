@@ -45,7 +45,7 @@ pub fn solve(
 ///
 /// # Shapes
 /// `x_t` and the result `[B, C, H, W]`.
-pub fn estimate_at(
+pub(crate) fn estimate_at(
     net: &Conditioned,
     config: &SampleConfig,
     gaussian: Gaussian,

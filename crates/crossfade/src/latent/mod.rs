@@ -125,7 +125,7 @@ impl Latent {
     ///
     /// # Shapes
     /// As [`Latent::encode`].
-    pub fn encode_mode(&self, images: Tensor<4>) -> Tensor<4> {
+    pub(crate) fn encode_mode(&self, images: Tensor<4>) -> Tensor<4> {
         self.posterior(images).mode() * self.scale
     }
 

@@ -20,6 +20,8 @@ pub struct Noised {
     pub eps: Images,
     /// One time per sample.
     pub t: Vec<f64>,
+    /// The weight of each sample in the loss: 1, unless importance weights keep the objective of the process.
+    pub weights: Vec<f64>,
     /// x_t, `[B, inputs·C, H, W]`; for CLD the velocity is concatenated to it.
     pub x_t: Images,
 }
@@ -29,7 +31,8 @@ impl Noised {
     /// eps.
     pub fn new(process: &Process, x0: Images, extra: &[Images], eps: Images, t: Vec<f64>) -> Self {
         let forward = process.forward(&x0, &eps, extra, &Coef::Each(t.clone()));
-        Self { x0, phi: forward.phi, eps, t, x_t: Images(Images::concat(&forward.state)) }
+        let weights = vec![1.0; t.len()];
+        Self { x0, phi: forward.phi, eps, t, weights, x_t: Images(Images::concat(&forward.state)) }
     }
 }
 
@@ -83,9 +86,9 @@ impl Objective {
     fn target_errors(&self, net: &Denoiser, batch: &Noised, raw: RawHeads) -> Tensor<1> {
         let output = net.target_output(&batch.x_t, &batch.t, raw);
         let target = net.process.raw_target(&batch.x0, &batch.eps, &Coef::Each(batch.t.clone()));
-        let ones = vec![1.0; batch.t.len()];
-        let main = self.weighted(output.target.0 - target.0, &ones);
-        output.x0.iter().fold(main, |sum, x0| sum + self.weighted(x0.0.clone() - batch.x0.0.clone(), &ones))
+        let weights = &batch.weights;
+        let main = self.weighted(output.target.0 - target.0, weights);
+        output.x0.iter().fold(main, |sum, x0| sum + self.weighted(x0.0.clone() - batch.x0.0.clone(), weights))
     }
 
     /// Adaptive weights: unweighted errors of the raw outputs F against their targets (§2.2, "v space"). The targets
@@ -105,18 +108,22 @@ impl Objective {
         let mean = adm.attenuation.mean(&batch.x0, &batch.phi, &Coef::Each(batch.t.clone()));
         let skip = each(&|b| -scalings[b].eps.skip / scalings[b].eps.out);
         let eps = Images::lincomb(&[(each(&|b| scalings[b].eps.out), &batch.eps), (skip, &mean)]);
-        let ones = vec![1.0; batch.t.len()];
+        let weights = &batch.weights;
         let phi_error = || raw.phi.clone() - Images::concat(&targets);
         // A single decoder's eps head has the same raw output as its phi head.
         let eps_error = raw.eps.clone().unwrap_or_else(|| raw.phi.clone()) - eps.0;
-        self.supervised(|| self.weighted(phi_error(), &ones), self.weighted(eps_error, &ones))
+        self.supervised(|| self.weighted(phi_error(), weights), self.weighted(eps_error, weights))
     }
 
     /// All other weightings: errors of the preconditioned heads, weighted by λ(t).
     fn head_errors(&self, net: &Denoiser, adm: &Adm, batch: &Noised, raw: &RawHeads) -> Tensor<1> {
         let heads = net.precondition(batch.x_t.0.clone(), &batch.t, raw.clone());
-        let (phi, eps): (Vec<f64>, Vec<f64>) =
-            batch.t.iter().map(|&t| self.weighting.lambda(adm, 1.0, t, adm.t_min)).unzip();
+        let (phi, eps): (Vec<f64>, Vec<f64>) = (batch.t.iter().zip(&batch.weights))
+            .map(|(&t, weight)| {
+                let (phi, eps) = self.weighting.lambda(adm, 1.0, t, adm.t_min);
+                (weight * phi, weight * eps)
+            })
+            .unzip();
         let eps = self.weighted(heads.eps - batch.eps.0.clone(), &eps);
         self.supervised(|| self.weighted(heads.phi - Images::concat(&batch.phi), &phi), eps)
     }

@@ -1,5 +1,5 @@
 //! The options of the training loss, including those of the reference (§2.1–2.4).
-use crossfade_math::{LossNorm, Weighting};
+use crossfade_math::{LossNorm, TrainingTimes, Weighting};
 use serde::{Deserialize, Serialize};
 
 /// How errors over C, H and W are reduced to one number per sample.
@@ -30,6 +30,8 @@ pub enum Supervise {
 pub struct Objective {
     /// Which heads have a loss; `eps` needs a single decoder.
     pub supervise: Supervise,
+    /// How training times are drawn; by default as the paper of the process does.
+    pub times: TrainingTimes,
     /// The weights λ(t) of the two heads; `adaptive` is the mean squared error of the raw outputs, without divisions.
     pub weighting: Weighting,
     /// The norm of the errors.
@@ -47,6 +49,7 @@ impl Default for Objective {
     fn default() -> Self {
         Self {
             supervise: Supervise::Both,
+            times: TrainingTimes::default(),
             weighting: Weighting::Adaptive,
             norm: LossNorm::L2,
             reduction: Reduction::Mean,

@@ -1,6 +1,6 @@
 //! Metrics, each with a stated protocol: values measured in different ways cannot be compared.
 //!
-//! Each metric is one file and one line of [`registry`]; the trait they implement is in [`metric`]. Both `crossfade eval`
+//! Each metric is one file and one line of `registry.rs`; the trait they implement is in `metric.rs`. Both `crossfade eval`
 //! and studies find metrics there, and every measurement ends in a [`Report`].
 use serde::Serialize;
 use std::fmt;

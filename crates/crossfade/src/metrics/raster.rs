@@ -75,7 +75,7 @@ impl Raster {
     }
 
     /// A description of the size for messages.
-    pub fn describe_size(&self) -> String {
+    pub(crate) fn describe_size(&self) -> String {
         let (width, height, channels) = self.size();
         let kind = if channels == 1 { "grey" } else { "RGB" };
         format!("{width}x{height} {kind}")
@@ -90,7 +90,7 @@ impl Raster {
     }
 
     /// The image itself; floats are rounded to 8 bits.
-    pub fn into_image(self) -> Image {
+    pub(crate) fn into_image(self) -> Image {
         match self {
             Self::Bytes(image) => image,
             Self::Floats(FloatImage { width, height, channels, values }) => {

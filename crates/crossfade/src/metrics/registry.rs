@@ -54,7 +54,7 @@ impl RegisteredMetric {
     }
 
     /// The metric that has a value of this name, for users who write a value such as `MAE` as a metric.
-    pub fn with_value(name: &str) -> Option<Self> {
+    pub(crate) fn with_value(name: &str) -> Option<Self> {
         Self::all().find(|metric| metric.value(Some(name)).is_some())
     }
 }

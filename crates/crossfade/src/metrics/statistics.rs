@@ -124,7 +124,7 @@ impl Welch {
 }
 
 /// P(|T| ≥ |t|) of Student's distribution: I_x(df/2, 1/2) with x = df/(df + t²).
-pub fn t_two_sided(t: f64, df: f64) -> f64 {
+pub(crate) fn t_two_sided(t: f64, df: f64) -> f64 {
     incomplete_beta(df / 2.0, 0.5, df / (df + t * t))
 }
 

@@ -66,7 +66,7 @@ impl BatchNorm2d {
     ///
     /// # Shapes
     /// `[B, C, H, W]` to the same.
-    pub fn forward_batch_composed(&self, x: Tensor<4>, statistics: &Statistics) -> Tensor<4> {
+    pub(crate) fn forward_batch_composed(&self, x: Tensor<4>, statistics: &Statistics) -> Tensor<4> {
         let count = samples(&x);
         let (y, batch) = composed::batch_norm(x, self.weight.val(), self.bias.val(), self.epsilon);
         self.note(batch.map(|values| to_host(values.detach())), count, statistics);
@@ -77,7 +77,7 @@ impl BatchNorm2d {
     ///
     /// # Shapes
     /// `[B, C, H, W]` to the same.
-    pub fn forward_batch(&self, x: Tensor<4>, statistics: &Statistics) -> Tensor<4> {
+    pub(crate) fn forward_batch(&self, x: Tensor<4>, statistics: &Statistics) -> Tensor<4> {
         if !has_kernels(&x) {
             return self.forward_batch_composed(x, statistics);
         }
@@ -92,7 +92,7 @@ impl BatchNorm2d {
     ///
     /// # Shapes
     /// `[B, cin, H, W]` to `[B, C, H', W']`.
-    pub fn forward_after(&self, conv: &Conv, x: Tensor<4>, mode: Mode) -> Tensor<4> {
+    pub(crate) fn forward_after(&self, conv: &Conv, x: Tensor<4>, mode: Mode) -> Tensor<4> {
         if let Mode::Train { statistics, .. } = mode {
             return self.forward_batch(conv.forward(x), statistics);
         }

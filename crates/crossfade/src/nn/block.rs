@@ -55,7 +55,7 @@ impl Block {
     }
 
     /// The number of channels that the block expects.
-    pub fn channels_in(&self) -> usize {
+    pub(crate) fn channels_in(&self) -> usize {
         self.channels_in
     }
 

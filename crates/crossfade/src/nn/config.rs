@@ -140,7 +140,7 @@ impl UNetConfig {
     }
 
     /// The blocks of the encoder after its first convolution.
-    pub fn encoder_plan(&self) -> Vec<BlockPlan> {
+    pub(crate) fn encoder_plan(&self) -> Vec<BlockPlan> {
         let mut plan = Vec::new();
         let mut cin = self.width * self.mult.first().copied().unwrap_or(1);
         for (level, &mult) in self.mult.iter().enumerate() {
@@ -158,7 +158,7 @@ impl UNetConfig {
 
     /// The blocks of each decoder. A block that reads a skip connection has more input channels than its
     /// predecessor has outputs.
-    pub fn decoder_plan(&self) -> Vec<BlockPlan> {
+    pub(crate) fn decoder_plan(&self) -> Vec<BlockPlan> {
         let encoder = self.encoder_plan();
         let first = self.width * self.mult.first().copied().unwrap_or(1);
         let mut skips: Vec<usize> = std::iter::once(first).chain(encoder.iter().map(|block| block.cout)).collect();

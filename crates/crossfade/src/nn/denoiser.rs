@@ -68,7 +68,7 @@ impl Denoiser {
     /// What the outputs of attenuation's network mean: head = c_skip·x_t + c_out·F.
     ///
     /// # Shapes
-    /// As [`precondition`].
+    /// As `precondition`.
     pub fn precondition(&self, x_t: Tensor<4>, t: &[f64], raw: RawHeads) -> Heads {
         precondition(self.adm(), x_t, t, raw)
     }
@@ -81,8 +81,8 @@ impl Denoiser {
     /// What the outputs of any other process's network mean.
     ///
     /// # Shapes
-    /// As [`target_output`].
-    pub fn target_output(&self, x_t: &Images, t: &[f64], raw: RawHeads) -> TargetOutput {
+    /// As `target_output`.
+    pub(crate) fn target_output(&self, x_t: &Images, t: &[f64], raw: RawHeads) -> TargetOutput {
         target_output(&self.process, x_t, t, raw, self.network.mixing())
     }
 
@@ -116,8 +116,8 @@ impl Conditioned<'_> {
     /// The outputs of a process with a single target at one time.
     ///
     /// # Shapes
-    /// As [`target_output`].
-    pub fn target_output(&self, x_t: &Images, t: f64) -> TargetOutput {
+    /// As `target_output`.
+    pub(crate) fn target_output(&self, x_t: &Images, t: f64) -> TargetOutput {
         target_output(&self.process, x_t, &[t], self.raw(x_t, t), self.network.mixing())
     }
 }
@@ -197,7 +197,7 @@ fn eps_from_phi(adm: &Adm, x_t: &Tensor<4>, phi: &[Tensor<4>], t: &[f64]) -> Ten
 ///
 /// # Shapes
 /// `x_t` `[B, C, H, W]` (twice the channels for CLD: x and v), `raw` `[B, C, H, W]` each, `mixing` `[C]`.
-pub fn target_output(
+pub(crate) fn target_output(
     process: &Process,
     x_t: &Images,
     t: &[f64],

@@ -7,7 +7,7 @@ use crate::engine::vector;
 ///
 /// # Shapes
 /// `c_noise` `[B]` to `[B, width]`.
-pub fn sinusoids(c_noise: Tensor<1>, width: usize) -> Tensor<2> {
+pub(crate) fn sinusoids(c_noise: Tensor<1>, width: usize) -> Tensor<2> {
     let half = width / 2;
     let frequencies: Vec<f64> = (0..half).map(|i| 10_000f64.powf(-(i as f64) / half as f64)).collect();
     let frequencies = vector(&frequencies, &c_noise.device()).reshape([1, half]);

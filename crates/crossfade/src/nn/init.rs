@@ -32,7 +32,7 @@ impl Init {
 }
 
 /// Initial logits of LSGM's mixing weights: sigmoid(−3) is about a twentieth.
-pub const MIXING: Init = Init::Normal { mean: -3.0, std: 0.0 };
+pub(crate) const MIXING: Init = Init::Normal { mean: -3.0, std: 0.0 };
 
 /// The dotted name of a sub-module under construction, from which its parameters get their names.
 ///
@@ -87,7 +87,7 @@ impl Scope {
 }
 
 /// The module with all weights drawn, instead of at their first use.
-pub fn initialized<M: Module>(module: M) -> M {
+pub(crate) fn initialized<M: Module>(module: M) -> M {
     struct Draw;
     impl ModuleVisitor for Draw {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {

@@ -134,7 +134,7 @@ impl Dense {
     }
 
     /// Weights by `init` and no biases.
-    pub fn without_bias(scope: &Scope, cin: usize, cout: usize, init: Init) -> Self {
+    pub(crate) fn without_bias(scope: &Scope, cin: usize, cout: usize, init: Init) -> Self {
         Self { weight: scope.param("weight", [cout, cin], init), bias: None }
     }
 
@@ -150,7 +150,7 @@ impl Dense {
     ///
     /// # Shapes
     /// `[N, in]` to `[N, out]`.
-    pub fn forward_tokens(&self, x: Tensor<2>) -> Tensor<2> {
+    pub(crate) fn forward_tokens(&self, x: Tensor<2>) -> Tensor<2> {
         composed::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 }
@@ -180,7 +180,7 @@ impl GroupNorm2d {
     }
 
     /// As [`GroupNorm2d::new`] with 1e-6 added to the variance.
-    pub fn with_small_epsilon(scope: &Scope, channels: usize, groups: usize) -> Self {
+    pub(crate) fn with_small_epsilon(scope: &Scope, channels: usize, groups: usize) -> Self {
         Self { small_epsilon: true, ..Self::new(scope, channels, groups) }
     }
 

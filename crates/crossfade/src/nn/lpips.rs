@@ -47,7 +47,7 @@ impl FeatureNet {
     }
 
     /// The smallest side of an image whose last features have a pixel.
-    pub fn min_side(self) -> usize {
+    pub(crate) fn min_side(self) -> usize {
         match self {
             Self::Alex => 31,
             Self::Vgg => 16,
@@ -175,7 +175,7 @@ impl Lpips {
     /// Σ_l mean over pixels of Σ_c w_lc (â_lc − b̂_lc)², where â_l are the features of layer l at unit length.
     ///
     /// # Shapes
-    /// `a` and `b` `[B, 1 or 3, H, W]` from −1 to 1, sides at least [`FeatureNet::min_side`]; to `[B]`.
+    /// `a` and `b` `[B, 1 or 3, H, W]` from −1 to 1, sides at least `FeatureNet::min_side`; to `[B]`.
     pub fn forward(&self, a: Tensor<4>, b: Tensor<4>) -> Tensor<1> {
         let (mut a, mut b) = (scaled(a), scaled(b));
         let mut total: Option<Tensor<1>> = None;

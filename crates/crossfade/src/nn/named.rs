@@ -103,7 +103,7 @@ pub struct ParameterPath(Vec<String>);
 
 impl ParameterPath {
     /// Call from `enter_module`.
-    pub fn enter(&mut self, name: &str) {
+    pub(crate) fn enter(&mut self, name: &str) {
         self.0.push(name.to_owned());
     }
     /// Call from `exit_module`.

@@ -81,7 +81,7 @@ impl NetworkConfig {
 
     /// As [`NetworkConfig::init`], with the parts that the options take from files of trained weights. A new run starts
     /// from this; one that is resumed has all weights in its checkpoint.
-    pub fn init_with_pretrained(&self, ports: NetworkPorts, seed: u64, device: &Device) -> Result<Network> {
+    pub(crate) fn init_with_pretrained(&self, ports: NetworkPorts, seed: u64, device: &Device) -> Result<Network> {
         match (self, self.init(ports, seed, device)) {
             (Self::CondUNet(config), Network::CondUNet(net)) => {
                 let net = match &config.encoder_weights {
@@ -126,7 +126,7 @@ impl NetworkConfig {
     }
 
     /// The same options without a file of trained weights.
-    pub fn without_pretrained(mut self) -> Self {
+    pub(crate) fn without_pretrained(mut self) -> Self {
         if let Self::CondUNet(config) = &mut self {
             config.encoder_weights = None;
         }

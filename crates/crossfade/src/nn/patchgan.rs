@@ -84,7 +84,7 @@ impl PatchGan {
     }
 
     /// The smallest side of an image that leaves at least one patch.
-    pub fn least_side(depth: usize) -> usize {
+    pub(crate) fn least_side(depth: usize) -> usize {
         // Two convolutions at the last resolution take one pixel each.
         3 << depth
     }

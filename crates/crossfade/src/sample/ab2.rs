@@ -15,7 +15,7 @@ pub fn ab2<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], mut x: F, h
 }
 
 /// The first-order step plus the correction of AB2: ΔH(phi_n) + c_t [h(phi_n) − h(phi_{n−1})] + c_σ (eps_n − eps_{n−1}).
-pub fn extrapolated<F: Field>(
+pub(crate) fn extrapolated<F: Field>(
     problem: &AttenuationProblem<F>,
     e: &Estimate<F>,
     previous: Option<&(f64, Estimate<F>)>,

@@ -70,7 +70,7 @@ fn euler_step<F: Field>(
 }
 
 /// Euler–Maruyama. The network does not predict x_0, so observers get x in its place.
-pub fn euler_maruyama<F: Field>(
+pub(crate) fn euler_maruyama<F: Field>(
     p: &CldProblem<F>,
     times: &[f64],
     (mut x, mut v): (F, F),

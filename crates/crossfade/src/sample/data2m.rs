@@ -6,12 +6,22 @@ use super::{AttenuationProblem, Hooks, State, steps};
 use crate::error::Result;
 use crossfade_math::{Field, solver};
 
-pub fn data2m<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub(crate) fn data2m<F: Field>(
+    problem: &AttenuationProblem<F>,
+    times: &[f64],
+    x: F,
+    hooks: &mut Hooks<F>,
+) -> Result<F> {
     multistep(problem, times, x, hooks, 0.0, |t, s| solver::data_J1(problem.process.noise, t, s))
 }
 
 /// The second-order version of Alg. 2.
-pub fn alg2_second<F: Field>(problem: &AttenuationProblem<F>, times: &[f64], x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub(crate) fn alg2_second<F: Field>(
+    problem: &AttenuationProblem<F>,
+    times: &[f64],
+    x: F,
+    hooks: &mut Hooks<F>,
+) -> Result<F> {
     multistep(problem, times, x, hooks, 1.0, |t, s| solver::bridge_J1(problem.process.noise, t, s))
 }
 

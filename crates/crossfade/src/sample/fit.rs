@@ -112,7 +112,7 @@ impl Sampler {
     }
 
     /// The largest number of steps with at most `most` evaluations; 1 if even one step takes more.
-    pub fn steps_within(self, process: &Process, grid: &Grid, most: usize) -> Result<usize> {
+    pub(crate) fn steps_within(self, process: &Process, grid: &Grid, most: usize) -> Result<usize> {
         let evaluations = |steps: usize| self.evaluations(process, &self.times(process, grid, steps)?);
         // The first guess may be off: some samplers take fewer evaluations in the first or last step, and some grids
         // have an extra step at the end.

@@ -8,7 +8,7 @@ use crossfade_math::{AttenuationFn, Estimate, Field, solver};
 /// Below this ratio σ_s/σ_t the corrector is left out, because it amplifies the error of eps(s) by 1/σ_s (§10.2, caution).
 const MIN_STABLE_RATIO: f64 = 0.3;
 
-pub fn predictor_corrector<F: Field>(
+pub(crate) fn predictor_corrector<F: Field>(
     problem: &AttenuationProblem<F>,
     times: &[f64],
     mut x: F,

@@ -5,7 +5,7 @@ use super::{AttenuationProblem, Hooks, State, steps};
 use crate::error::Result;
 use crossfade_math::{AttenuationFn, Estimate, Field};
 
-pub fn reference_heun<F: Field>(
+pub(crate) fn reference_heun<F: Field>(
     problem: &AttenuationProblem<F>,
     times: &[f64],
     mut x: F,

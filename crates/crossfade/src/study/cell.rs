@@ -71,7 +71,7 @@ impl Identity {
     }
 
     /// Whether both have the same weights.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.fingerprint, &self.checksum, self.step) == (&other.fingerprint, &other.checksum, other.step)
     }
 }
@@ -142,7 +142,7 @@ impl StudyDir {
         self.0.join("study.json")
     }
     /// The file of a model's identity.
-    pub fn identity(&self, slug: &str) -> PathBuf {
+    pub(crate) fn identity(&self, slug: &str) -> PathBuf {
         self.0.join("identities").join(format!("{slug}.json"))
     }
     /// The file of a cell's result.
@@ -238,7 +238,7 @@ impl Record {
     }
 
     /// The record without the parts that may differ between machines or change without measuring again.
-    pub fn essence(&self) -> Self {
+    pub(crate) fn essence(&self) -> Self {
         let mut record = self.clone();
         record.study.base = PathBuf::new();
         for model in &mut record.study.model {

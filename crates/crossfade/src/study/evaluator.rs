@@ -130,7 +130,7 @@ impl Evaluator {
     }
 
     /// Whether [`Self::accumulator`] can be used.
-    pub fn is_prepared(&self) -> bool {
+    pub(crate) fn is_prepared(&self) -> bool {
         self.prepared
     }
 

@@ -88,7 +88,7 @@ impl Page {
     }
 
     /// A paragraph.
-    pub fn paragraph(&mut self, text: &str) {
+    pub(crate) fn paragraph(&mut self, text: &str) {
         self.push(format_args!("<p>{}</p>", escape(text)));
     }
 
@@ -138,7 +138,7 @@ impl Page {
     }
 
     /// Preformatted text that unfolds when its summary is clicked.
-    pub fn folded(&mut self, summary: &str, text: &str) {
+    pub(crate) fn folded(&mut self, summary: &str, text: &str) {
         self.push(format_args!("<details><summary>{}</summary><pre>{}</pre></details>", escape(summary), escape(text)));
     }
 

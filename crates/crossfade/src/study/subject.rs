@@ -64,7 +64,7 @@ impl Curve {
 }
 
 /// The network's output for held-out image k of a task, and the target. Crops and holes depend on k alone.
-pub fn held_out_pair(pipeline: &Pipeline, seed: u64, held_out: &dyn Dataset, k: u64) -> Result<[Image; 2]> {
+pub(crate) fn held_out_pair(pipeline: &Pipeline, seed: u64, held_out: &dyn Dataset, k: u64) -> Result<[Image; 2]> {
     let (draw, task) = (held_out_draw(k), pipeline.task());
     let (index, model) = (k as usize, pipeline.task_model(task.name(), seed)?);
     let pair = task.task().example(&held_out.get(index)?, held_out.label(index)?.as_ref(), &draw)?;

@@ -43,7 +43,7 @@ impl Results {
     }
 
     /// The caption, which explains the numbers of the table.
-    pub fn caption(&self) -> String {
+    pub(crate) fn caption(&self) -> String {
         let n = self.seeds.len();
         let Some(value) = self.tabled() else {
             return format!("Nothing was measured. Columns: {}.", self.columns_are);

@@ -30,7 +30,7 @@ pub struct TensorF32 {
 impl TensorF32 {
     /// Whether the file stored floats. Integer and bool tensors are index tables and counters, never weights: they
     /// can be read and are reported, but are not converted.
-    pub fn is_float(&self) -> bool {
+    pub(crate) fn is_float(&self) -> bool {
         self.dtype.contains('f')
     }
 }

@@ -43,14 +43,14 @@ pub fn prepare(mut batch: Batch, config: &RunConfig, device: &Device) -> Prepare
         let mut stream = Stream::new(seed, k, 0, Purpose::Time);
         // Both numbers are always drawn, so that the stream does not depend on which one the process uses.
         let uniform = stream.uniform();
-        process.training_time(uniform, stream.normal())
+        config.loss.times.draw(process, uniform, stream.normal())
     };
-    let t = batch.counters.iter().map(|&k| training_time(k)).collect();
+    let (t, weights) = batch.counters.iter().map(|&k| training_time(k)).map(|drawn| (drawn.t, drawn.weight)).unzip();
     // Further normals that the process needs: the drawn parts of phi, and the velocity of CLD.
     let needed = process.extra();
     let phi = (0..needed.phi as u64).map(|part| normals(part, Purpose::Phi));
     let extra: Vec<Images> = phi.chain(needed.velocity.then(|| normals(1, Purpose::Noise))).collect();
     let x0 = Images(from_vec(std::mem::take(&mut batch.x0), shape, device));
-    let noised = Noised::new(process, x0, &extra, eps, t);
+    let noised = Noised { weights, ..Noised::new(process, x0, &extra, eps, t) };
     Prepared { noised, labels, condition }
 }

@@ -25,7 +25,7 @@ impl Events {
     }
 
     /// Writes the scalars of a step.
-    pub fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> Result<()> {
+    pub(crate) fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> Result<()> {
         let mut summary = vec![];
         for (tag, value) in values {
             let mut one = vec![];

@@ -40,6 +40,6 @@ pub fn loss_curve(log: &Path) -> Result<Vec<(f64, f64)>> {
 }
 
 /// The duration of a run's steps in seconds, estimated from its log; none without a log.
-pub fn seconds_of(log: &Path, plan: &crate::config::TrainConfig) -> Option<f64> {
+pub(crate) fn seconds_of(log: &Path, plan: &crate::config::TrainConfig) -> Option<f64> {
     log::seconds(log, plan.batch * plan.accumulate)
 }

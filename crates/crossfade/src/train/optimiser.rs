@@ -55,7 +55,7 @@ impl Gradients {
 }
 
 /// The hyper-parameters of AdamW for the `count`-th update of weights whose gradients have this global norm.
-pub fn adamw(optim: &OptimConfig, lr: f64, count: u64, norm: f64) -> AdamW {
+pub(crate) fn adamw(optim: &OptimConfig, lr: f64, count: u64, norm: f64) -> AdamW {
     AdamW {
         lr,
         beta1: optim.beta1,
@@ -100,7 +100,7 @@ impl Optimiser {
     }
 
     /// Restores the state from `tensors` and returns `net` with its weights; an error names the tensor that is missing.
-    pub fn restore<M: Module>(&mut self, net: M, tensors: &mut TensorMap, prefix: &str) -> Result<M> {
+    pub(crate) fn restore<M: Module>(&mut self, net: M, tensors: &mut TensorMap, prefix: &str) -> Result<M> {
         let mut take = |kind: &str| -> Result<Vec<Vec<f32>>> {
             let wanted = self.names.iter().map(|(name, shape)| {
                 let full = format!("{kind}.{prefix}{name}");
@@ -120,7 +120,7 @@ impl Optimiser {
     }
 
     /// The names of parameters whose gradients are not finite.
-    pub fn not_finite(&self, grads: &Gradients) -> Vec<String> {
+    pub(crate) fn not_finite(&self, grads: &Gradients) -> Vec<String> {
         let bad = self.names.iter().zip(&grads.0).filter(|(_, g)| !all_finite(g));
         bad.map(|((name, _), _)| name.clone()).collect()
     }

@@ -71,7 +71,7 @@ impl TrainState {
     }
 
     /// Updates the running statistics of batch normalisations with those of a step's batches.
-    pub fn absorb(&mut self, statistics: Statistics, config: &RunConfig) {
+    pub(crate) fn absorb(&mut self, statistics: Statistics, config: &RunConfig) {
         let network = self.take_network(config);
         self.net.network = statistics.into_module(network);
     }
@@ -94,7 +94,7 @@ impl TrainState {
     }
 
     /// The names of parameters whose gradients are not finite.
-    pub fn not_finite(&self, grads: &Gradients) -> Vec<String> {
+    pub(crate) fn not_finite(&self, grads: &Gradients) -> Vec<String> {
         self.optimiser.not_finite(grads)
     }
 }

@@ -79,6 +79,7 @@ fn objective(case: &Case, variant: &Value) -> Objective {
         reduction: if older { Reduction::Mean } else { Reduction::Sum },
         l1_reduction: if latent && !older { Reduction::Sum } else { Reduction::Mean },
         auxiliary: Some(auxiliary),
+        ..Objective::default()
     }
 }
 

@@ -38,12 +38,12 @@ impl Paired {
     }
 
     /// NYU Depth v2 in the layout of BTS: `rgb_NNNNN.jpg` next to `sync_depth_NNNNN.png`.
-    pub fn nyu(root: &Path, split: Split) -> Result<Self> {
+    pub(crate) fn nyu(root: &Path, split: Split) -> Result<Self> {
         Self::new("NYU Depth", root, nyu::list(root, split)?, LabelMap::read)
     }
 
     /// SketchyCOCO's objects: `GT/train/CLASS/*.png` with `Sketch/train/CLASS/*.png`.
-    pub fn sketchy(root: &Path, split: Split) -> Result<Self> {
+    pub(crate) fn sketchy(root: &Path, split: Split) -> Result<Self> {
         Self::new("SketchyCOCO", root, sketchy::list(root, split)?, LabelMap::read)
     }
 

@@ -112,7 +112,7 @@ impl Extractor {
     }
 
     /// As [`Self::features`]; `None` if `stop` became true before the end.
-    pub fn features_until(
+    pub(crate) fn features_until(
         &self,
         images: &dyn Dataset,
         stop: &dyn Fn() -> bool,

@@ -14,7 +14,7 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     values: &[Value::lower("fid", "FID")],
     compared: Compared::ImageSet { statistics: true },
     network: Some(FeatureNetwork::Inception),
-    protocols: &Protocol::NAMES,
+    protocols: Protocol::NAMES,
     min_images: 2,
     revision: 1,
     verb: Verb::Own,

@@ -83,7 +83,7 @@ impl Frechet {
     }
 }
 
-/// Sums in groups, with image i in group i mod [`Self::GROUPS`]. They give a confidence interval without storing
+/// Sums in groups, with image i in group i mod `GROUPS`. They give a confidence interval without storing
 /// features.
 pub struct GroupedSums {
     groups: Vec<FeatureSums>,
@@ -105,7 +105,7 @@ pub struct Interval {
 
 impl GroupedSums {
     /// The number of groups.
-    pub const GROUPS: usize = 10;
+    pub(crate) const GROUPS: usize = 10;
     /// Student's t for 95 % and 9 degrees of freedom.
     const T: f64 = 2.262_157_162_740_992;
 

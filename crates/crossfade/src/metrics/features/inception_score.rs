@@ -10,7 +10,7 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     values: &[Value::higher("is", "Inception Score")],
     compared: Compared::Nothing,
     network: Some(FeatureNetwork::Inception),
-    protocols: &Protocol::NAMES,
+    protocols: Protocol::NAMES,
     min_images: SPLITS as u64,
     revision: 1,
     verb: Verb::Own,

@@ -17,7 +17,7 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     values: &[Value::lower("kid", "KID")],
     compared: Compared::ImageSet { statistics: false },
     network: Some(FeatureNetwork::Inception),
-    protocols: &Protocol::NAMES,
+    protocols: Protocol::NAMES,
     min_images: 2,
     revision: 1,
     verb: Verb::Own,

@@ -54,7 +54,7 @@ impl RandomState {
     }
 
     /// `permutation(n)`, also the order of `choice(n, k, replace=False)`; n below 2³².
-    pub fn permutation(&mut self, n: usize) -> Vec<usize> {
+    pub(crate) fn permutation(&mut self, n: usize) -> Vec<usize> {
         assert!(u32::try_from(n).is_ok(), "at most 2^32 - 1 numbers are shuffled");
         let mut order: Vec<usize> = (0..n).collect();
         for i in (1..n).rev() {

@@ -17,7 +17,7 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     values: &[Value::higher("precision", "precision"), Value::higher("recall", "recall")],
     compared: Compared::ImageSet { statistics: false },
     network: Some(FeatureNetwork::Inception),
-    protocols: &Protocol::NAMES,
+    protocols: Protocol::NAMES,
     // Every image needs a third neighbour beside itself.
     min_images: NEIGHBOUR as u64 + 1,
     revision: 1,

@@ -145,7 +145,7 @@ impl Statistics {
     }
 
     /// An error if they are known to differ from `extractor` in protocol or weights.
-    pub fn check_made_by(&self, extractor: &Extractor) -> Result<()> {
+    pub(crate) fn check_made_by(&self, extractor: &Extractor) -> Result<()> {
         self.check(Some(extractor.protocol()), Some(extractor.hash()))
     }
 

@@ -65,7 +65,7 @@ pub struct Loaded {
 
 /// Reads a MATLAB file with `ucm2` (a contour map of double size, segmented at ascending `thresholds`) or `segs`
 /// (segmentations).
-pub fn load_segmentations(path: &Path, thresholds: &[f64]) -> Result<Loaded> {
+pub(crate) fn load_segmentations(path: &Path, thresholds: &[f64]) -> Result<Loaded> {
     for (name, value) in read_mat(path)? {
         match (name.as_str(), value) {
             ("ucm2", Value::Numbers(numbers)) => return contour_map(double_size(&numbers, path)?, thresholds, path),

@@ -7,7 +7,7 @@ use super::Autoencoder;
 use crate::nn::named::shapes;
 
 /// Groups of every normalisation.
-pub const GROUPS: usize = 32;
+pub(crate) const GROUPS: usize = 32;
 
 /// Largest sensible width and side.
 const LIMIT: usize = 4096;

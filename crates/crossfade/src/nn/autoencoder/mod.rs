@@ -171,7 +171,7 @@ impl Autoencoder {
     }
 
     /// The gradient of the last convolution's weights, from a backward pass.
-    pub fn last_gradient(&self, gradients: &burn::tensor::Gradients) -> Option<Tensor<4>> {
+    pub(crate) fn last_gradient(&self, gradients: &burn::tensor::Gradients) -> Option<Tensor<4>> {
         self.decoder.conv_out.weight().grad(gradients)
     }
 }

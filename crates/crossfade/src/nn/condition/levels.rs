@@ -43,7 +43,7 @@ impl UpConv {
 }
 
 /// The levels of the encoder and the layers that fuse them with the condition.
-pub fn downs(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<Down>, Vec<Relation>) {
+pub(crate) fn downs(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<Down>, Vec<Relation>) {
     let (dims, emb) = (config.dims(), 4 * config.width);
     let level = |i: usize| {
         let (at, name) = (scope.at(&i.to_string()), i.to_string());
@@ -63,7 +63,7 @@ pub fn downs(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<
 }
 
 /// The levels of one decoder, deepest first, and the layers that fuse them with the condition.
-pub fn ups(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<Up>, Vec<Relation>) {
+pub(crate) fn ups(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<Up>, Vec<Relation>) {
     let (dims, emb) = (config.dims(), 4 * config.width);
     let levels = dims.len() - 1;
     let level = |j: usize| {
@@ -87,7 +87,7 @@ pub fn ups(scope: &Scope, relations: &Scope, config: &CondUNetConfig) -> (Vec<Up
 ///
 /// # Shapes
 /// `x` `[B, C, H, W]`; `condition` one feature map for each level; `emb` `[B, E]`.
-pub fn encode_levels(
+pub(crate) fn encode_levels(
     downs: &[Down],
     relations: &[Relation],
     x: Tensor<4>,
@@ -116,7 +116,7 @@ pub fn encode_levels(
 ///
 /// # Shapes
 /// `x` `[B, C, H, W]` of the deepest level; `skips` and `condition` as of [`encode_levels`].
-pub fn decode_levels(
+pub(crate) fn decode_levels(
     ups: &[Up],
     relations: &[Relation],
     x: Tensor<4>,

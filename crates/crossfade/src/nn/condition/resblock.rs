@@ -7,7 +7,7 @@ use crate::nn::layers::{Conv, Dense, GroupNorm2d};
 use crate::nn::module_macros::named_module;
 
 /// Groups of every group normalisation but the stem's.
-pub const GROUPS: usize = 8;
+pub(crate) const GROUPS: usize = 8;
 
 /// The 3x3 convolution `conv` with its weights normalised for every output: (w − mean)/√(var + 1e-5).
 ///

@@ -74,7 +74,7 @@ pub fn resize(x: Tensor<4>, size: [usize; 2], corners: Corners) -> Tensor<4> {
 ///
 /// # Shapes
 /// `[B, C, H, W]` to `[B, C, ⌈H/window[0]⌉, ⌈W/window[1]⌉]`.
-pub fn mean_pool(x: Tensor<4>, window: [usize; 2]) -> Tensor<4> {
+pub(crate) fn mean_pool(x: Tensor<4>, window: [usize; 2]) -> Tensor<4> {
     let [_, _, h, w] = x.dims();
     if window == [1, 1] {
         return x;

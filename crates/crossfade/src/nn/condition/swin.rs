@@ -9,7 +9,7 @@ use crate::nn::mode::Mode;
 use crate::nn::module_macros::named_module;
 
 /// Initial weights.
-pub const INIT: Init = Init::Normal { mean: 0.0, std: 0.02 };
+pub(crate) const INIT: Init = Init::Normal { mean: 0.0, std: 0.02 };
 
 /// Sizes of a Swin transformer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct SwinSize {
 }
 
 /// Swin-T.
-pub const TINY: SwinSize = SwinSize { width: 96, depths: [2, 2, 6, 2], heads: [3, 6, 12, 24], drop_path: 0.2 };
+pub(crate) const TINY: SwinSize = SwinSize { width: 96, depths: [2, 2, 6, 2], heads: [3, 6, 12, 24], drop_path: 0.2 };
 /// Swin-B, the reference's.
 pub const BASE: SwinSize = SwinSize { width: 128, depths: [2, 2, 18, 2], heads: [4, 8, 16, 32], drop_path: 0.5 };
 

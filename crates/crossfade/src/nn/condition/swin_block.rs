@@ -140,7 +140,7 @@ impl SwinBlock {
 ///
 /// # Shapes
 /// `[B, H, W, C]` to `[B·H·W, C]`.
-pub fn to_tokens(x: Tensor<4>) -> Tensor<2> {
+pub(crate) fn to_tokens(x: Tensor<4>) -> Tensor<2> {
     let [b, h, w, c] = x.dims();
     x.reshape([b * h * w, c])
 }
@@ -149,7 +149,7 @@ pub fn to_tokens(x: Tensor<4>) -> Tensor<2> {
 ///
 /// # Shapes
 /// `[B·H·W, C]` to `[B, H, W, C]`.
-pub fn to_grid(x: Tensor<2>, [b, h, w, _]: [usize; 4]) -> Tensor<4> {
+pub(crate) fn to_grid(x: Tensor<2>, [b, h, w, _]: [usize; 4]) -> Tensor<4> {
     let c = x.dims()[1];
     x.reshape([b, h, w, c])
 }
@@ -158,7 +158,7 @@ pub fn to_grid(x: Tensor<2>, [b, h, w, _]: [usize; 4]) -> Tensor<4> {
 ///
 /// # Shapes
 /// `[B, H, W, C]` to `[B, size[0], size[1], C]`.
-pub fn pad(x: Tensor<4>, size: [usize; 2]) -> Tensor<4> {
+pub(crate) fn pad(x: Tensor<4>, size: [usize; 2]) -> Tensor<4> {
     let device = x.device().without_autodiff();
     size.into_iter().zip([1, 2]).fold(x, |x, (side, axis)| {
         let mut shape = x.dims();

@@ -62,14 +62,14 @@ pub fn upsample2x(x: Tensor<4>) -> Tensor<4> {
 }
 
 /// As [`super::channel_norm`].
-pub fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
+pub(crate) fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
     let centred = x.clone() - x.mean_dim(1);
     let variance = centred.clone().square().mean_dim(1);
     centred / (variance + NORM_EPSILON).sqrt() * gain
 }
 
 /// As [`super::linear_attention`]: q softmax over its channels, k over positions, q scaled by d^(−½), v by 1/(H·W).
-pub fn linear_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
+pub(crate) fn linear_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
     let [b, c3, h, w] = qkv.dims();
     let d = c3 / 3 / heads;
     let all: Tensor<5> = qkv.reshape([b, 3, heads, d, h * w]);
@@ -103,7 +103,7 @@ fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>) -> Tensor<4> {
 ///
 /// # Shapes
 /// `x` `[B, C, H, W]` to the same, `gamma` and `beta` `[C]`.
-pub fn batch_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> (Tensor<4>, [Tensor<1>; 2]) {
+pub(crate) fn batch_norm(x: Tensor<4>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> (Tensor<4>, [Tensor<1>; 2]) {
     let c = x.dims()[1];
     let column = |v: Tensor<1>| v.reshape([1, c, 1, 1]);
     let mean = channel_mean(x.clone());

@@ -24,7 +24,7 @@ pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, p
 ///
 /// # Shapes
 /// As there; `base` has the shape of the result.
-pub fn conv2d_onto(
+pub(crate) fn conv2d_onto(
     base: Tensor<4>,
     x: Tensor<4>,
     weight: Tensor<4>,
@@ -126,7 +126,7 @@ pub fn upsample2x(x: Tensor<4>) -> Tensor<4> {
 ///
 /// # Shapes
 /// `x` `[B, C, H, W]` to the same, `gain` `[1, C, 1, 1]`.
-pub fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
+pub(crate) fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
     if has_kernels(&x) { condition::channel_norm(x, gain) } else { composed::channel_norm(x, gain) }
 }
 
@@ -134,7 +134,7 @@ pub fn channel_norm(x: Tensor<4>, gain: Tensor<4>) -> Tensor<4> {
 ///
 /// # Shapes
 /// `qkv` `[B, 3C, H, W]` to `[B, C, H, W]`.
-pub fn linear_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
+pub(crate) fn linear_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
     if has_kernels(&qkv) { condition::linear_attention(qkv, heads) } else { composed::linear_attention(qkv, heads) }
 }
 

@@ -22,7 +22,12 @@ pub fn ddim<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &m
 }
 
 /// DDPM's other choice of the variance: the mean of the posterior with the variance β of the forward step from s to t.
-pub fn ancestral_large<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub(crate) fn ancestral_large<F: Field>(
+    p: &GaussianProblem<F>,
+    times: &[f64],
+    mut x: F,
+    hooks: &mut Hooks<F>,
+) -> Result<F> {
     for (n, t, s) in steps(times) {
         let prediction = observe(p, hooks, n, &x, t)?;
         let (alpha, sigma) = (p.process.alpha(s), p.process.sigma(s));

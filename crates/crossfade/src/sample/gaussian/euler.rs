@@ -18,7 +18,12 @@ fn check<F>(p: &GaussianProblem<F>) -> Result<()> {
 
 /// Euler–Maruyama for the reverse of dx = f x dt + g dw, with score = −eps/σ: x ← x − (f x + g² eps/σ) Δ + g √Δ z, Δ =
 /// t − s.
-pub fn euler_maruyama<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub(crate) fn euler_maruyama<F: Field>(
+    p: &GaussianProblem<F>,
+    times: &[f64],
+    mut x: F,
+    hooks: &mut Hooks<F>,
+) -> Result<F> {
     check(p)?;
     for (n, t, s) in steps(times) {
         let prediction = observe(p, hooks, n, &x, t)?;
@@ -32,7 +37,12 @@ pub fn euler_maruyama<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F,
 }
 
 /// Euler–Maruyama in κ = σ/α for y = x/α, for which the reverse SDE is dy = 2 eps dκ + √(2κ dκ) z.
-pub fn kappa_maruyama<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub(crate) fn kappa_maruyama<F: Field>(
+    p: &GaussianProblem<F>,
+    times: &[f64],
+    mut x: F,
+    hooks: &mut Hooks<F>,
+) -> Result<F> {
     check(p)?;
     for (n, t, s) in steps(times) {
         let prediction = observe(p, hooks, n, &x, t)?;
@@ -51,7 +61,12 @@ pub fn kappa_maruyama<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F,
 
 /// Score-SDE's discretisation of the reverse SDE. If the forward step is x_t = a x_s + G z with a = α_t/α_s, the
 /// reverse step is x ← (2 − a) x − G² eps/σ_t + G z.
-pub fn reverse_diffusion<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub(crate) fn reverse_diffusion<F: Field>(
+    p: &GaussianProblem<F>,
+    times: &[f64],
+    mut x: F,
+    hooks: &mut Hooks<F>,
+) -> Result<F> {
     check(p)?;
     for (n, t, s) in steps(times) {
         let prediction = observe(p, hooks, n, &x, t)?;
@@ -66,7 +81,12 @@ pub fn reverse_diffusion<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x:
 }
 
 /// Euler in t for the probability-flow ODE dx/dt = f x + ½ g² eps/σ.
-pub fn probability_flow<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub(crate) fn probability_flow<F: Field>(
+    p: &GaussianProblem<F>,
+    times: &[f64],
+    mut x: F,
+    hooks: &mut Hooks<F>,
+) -> Result<F> {
     check(p)?;
     for (n, t, s) in steps(times) {
         let prediction = observe(p, hooks, n, &x, t)?;

@@ -27,10 +27,10 @@ impl Default for Churn {
 
 impl Churn {
     /// No churn.
-    pub const NONE: Self = Self { amount: 0.0, min: 0.0, max: 0.0, noise: 1.0 };
+    pub(crate) const NONE: Self = Self { amount: 0.0, min: 0.0, max: 0.0, noise: 1.0 };
 
     /// EDM's settings for CIFAR-10 with its VP network.
-    pub const CIFAR10: Self = Self { amount: 30.0, min: 0.01, max: 1.0, noise: 1.007 };
+    pub(crate) const CIFAR10: Self = Self { amount: 30.0, min: 0.01, max: 1.0, noise: 1.007 };
 
     /// γ: before a step, κ is raised by this fraction.
     fn rise(&self, ratio: f64, steps: usize) -> f64 {

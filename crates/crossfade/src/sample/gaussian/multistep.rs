@@ -13,7 +13,7 @@ fn exponential<F: Field>(p: &GaussianProblem<F>, x: &F, d: &F, t: f64, s: f64) -
 
 /// DPM-Solver++(2M): D = (1 + 1/2r) m_n − (1/2r) m_{n−1} with r = h_{n−1}/h_n. Steps of infinite length in λ, which are the
 /// last one and with α_1 = 0 the first one, are of first order.
-pub fn dpmpp_2m<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub(crate) fn dpmpp_2m<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     let mut previous: Option<(F, f64)> = None;
     for (n, t, s) in steps(times) {
         let m = observe(p, hooks, n, &x, t)?.x0;
@@ -42,7 +42,7 @@ struct PreviousStep<F> {
 
 /// UniPC-2 with B(h) = e^h − 1 (`bh2`) and data prediction. Each network evaluation is used twice: first to correct the
 /// step that led to it, then to predict the next one.
-pub fn unipc<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
+pub(crate) fn unipc<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     let mut last: Option<PreviousStep<F>> = None;
     for (n, t, s) in steps(times) {
         let m = observe(p, hooks, n, &x, t)?.x0;
