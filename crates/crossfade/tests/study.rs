@@ -252,7 +252,7 @@ fn a_model_that_fails_leaves_the_others_alone() {
     let plan = Plan::open(&dir.path().join("study.toml"), &sets, None).unwrap();
     let (outcome, _) = go(&plan, &options(dir.path().join("wild")), usize::MAX);
     assert!(
-        !outcome.failed.is_empty() && outcome.failed.iter().any(|f| f.contains("not numbers")),
+        !outcome.failed.is_empty() && outcome.failed.iter().any(|f| f.contains("not finite")),
         "{:?}",
         outcome.failed
     );
@@ -416,7 +416,7 @@ held_out = ["data.seed=9", "data.len=4"]
     // A network that makes no numbers is told, not measured as black pictures.
     let wild = ["set=[\"train.steps=1\", \"optim.warmup=0\", \"optim.clip=1e30\", \"optim.lr=1e18\"]"];
     let (outcome, _) = go(&Plan::open(&path, &wild, None).unwrap(), &options(dir.path().join("wild")), usize::MAX);
-    assert!(outcome.done == 0 && outcome.failed.iter().all(|f| f.contains("not numbers")), "{:?}", outcome.failed);
+    assert!(outcome.done == 0 && outcome.failed.iter().all(|f| f.contains("not finite")), "{:?}", outcome.failed);
     let unheld = Plan::open(&path, &["evaluate.held_out=[]"], None).unwrap_err();
     assert!(unheld.to_string().contains("trained on"), "{unheld}");
     let few = Plan::open(&path, &["sample.count=5"], None).unwrap();
