@@ -365,3 +365,27 @@ fn a_resumed_run_is_told_what_differs() {
     assert!(!said.contains("\noptim."), "{said}");
     assert!(other.must_resume_as(&config).unwrap_err().to_string().contains("the configuration not set"));
 }
+
+/// `loss.times` is read, survives TOML, and is refused where it means nothing.
+#[test]
+fn training_times_are_options_of_every_process() {
+    let with = |sets: &[&str]| RunConfig::default().with_overrides(sets);
+    let config = with(&["loss.times.keep_objective=true", "loss.times.kind=power", "loss.times.exponent=3"]).unwrap();
+    assert!(config.loss.times.keep_objective, "another kind keeps what belongs to every kind");
+    assert_eq!(RunConfig::parse(&config.to_toml().unwrap(), "round trip").unwrap(), config);
+    let resumed = config.must_resume_as(&RunConfig::default()).unwrap_err().to_string();
+    assert!(resumed.contains("loss.times"), "{resumed}");
+    for kind in ["ddpm", "edm", "flow"] {
+        with(&[&format!("process.kind={kind}"), "network.decoders=one", "loss.times.kind=logit-normal"]).unwrap();
+    }
+    for (sets, key) in [
+        (&["loss.times.kind=power", "loss.times.exponent=-1"][..], "exponent"),
+        (&["loss.times.keep_objective=true"], "keep_objective"),
+        (&["process.kind=cld", "network.decoders=one", "loss.times.kind=log-normal"], "cld"),
+        (&["loss.times.kind=powr"], "power"),
+        (&["process.time_input=linaer"], "linear"),
+    ] {
+        let error = with(sets).unwrap_err().to_string();
+        assert!(error.contains(key), "{sets:?}: {error}");
+    }
+}
