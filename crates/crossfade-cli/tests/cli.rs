@@ -266,3 +266,15 @@ fn evaluation_prints_protocols_or_errors() {
         failed(absent, empty);
     }
 }
+
+/// `config check` and `train --dry-run` refuse what training would refuse.
+#[test]
+fn a_weighting_that_cannot_be_trained_is_refused_before_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[process]\nprecond = { kind = \"none\" }\n[network]\ndecoders = \"one\"\n";
+    let file = write(dir.path(), "untrainable.toml", text);
+    for args in [&["config", "check", &file][..], &["train", &file, "--dry-run"]] {
+        let (_, err) = run(args, 2);
+        assert!(err.contains("process.precond.kind") && err.contains("adaptive"), "{args:?}: {err}");
+    }
+}

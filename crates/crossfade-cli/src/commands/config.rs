@@ -126,7 +126,11 @@ fn check(files: &[PathBuf], context: &Context) -> Result<()> {
             if is_autoencoder(&text) {
                 AutoencoderRun::load(file).map(|config| config.autoencoder.parameter_count() as u64)
             } else {
-                RunConfig::load(file).map(|config| config.sizes().parameters)
+                RunConfig::load(file).and_then(|config| {
+                    // What only training refuses is a problem of the file, too: it is written to be trained.
+                    config.validate_training().map_err(|error| Error::file(file, error.to_string()))?;
+                    Ok(config.sizes().parameters)
+                })
             }
         });
         match parameters {

@@ -115,6 +115,7 @@ pub fn fit(config: &RunConfig, out: &Path, resume: bool, stop: &AtomicBool, cont
 
 /// Prints the resolved configuration, its sizes and the dataset, after checking that all of them can be opened.
 fn dry_run(config: &RunConfig, context: &Context) -> Result<()> {
+    config.validate_training()?;
     let latent = config.latent.as_ref().map(|latent| Latent::open(latent, &context.device)).transpose()?;
     latent.as_ref().map_or(Ok(()), |latent| latent.must_fit(config.network.channels()))?;
     let data = crossfade::train::images(config, latent.as_ref()).context("opening the images")?;

@@ -103,7 +103,7 @@ impl Checks {
 impl RunConfig {
     /// Checks what training needs beyond [`RunConfig::validate`]. Converted networks with the scalings of an older
     /// release can be sampled, but not trained with every loss.
-    pub(crate) fn validate_training(&self) -> Result<()> {
+    pub fn validate_training(&self) -> Result<()> {
         let Some(adm) = self.process.adm() else { return Ok(()) };
         if self.loss.weighting != Weighting::Adaptive {
             return Ok(());
