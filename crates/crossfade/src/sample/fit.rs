@@ -100,13 +100,16 @@ impl Sampler {
     /// The number of network evaluations of a run. It is counted by running the sampler on a single number, because
     /// samplers treat their first and last steps differently.
     pub fn evaluations(self, process: &Process, times: &[f64]) -> Result<usize> {
+        let sampler = self.resolved(process)?;
         let mut hooks = Hooks { noise: &mut |_| 0.0, observe: &mut |_| () };
         let net = ZeroNetwork { phi_parts: process.phi_parts() };
-        let sampled = match self.resolved(process)?.form(process) {
-            Some(Form::Velocity(cld)) => self.run(&CldProblem::new(&net, cld), times, (0.0, 0.0), &mut hooks),
-            Some(Form::Gaussian(gaussian)) => self.run(&GaussianProblem::new(&net, gaussian), times, 1.0, &mut hooks),
-            Some(Form::Attenuation(adm)) => self.run(&AttenuationProblem::new(&net, adm), times, 1.0, &mut hooks),
-            None => Err(Error::Run(format!("{} has no form of {}", self.name(), process.name()))),
+        let sampled = match sampler.form(process) {
+            Some(Form::Velocity(cld)) => sampler.run(&CldProblem::new(&net, cld), times, (0.0, 0.0), &mut hooks),
+            Some(Form::Gaussian(gaussian)) => {
+                sampler.run(&GaussianProblem::new(&net, gaussian), times, 1.0, &mut hooks)
+            }
+            Some(Form::Attenuation(adm)) => sampler.run(&AttenuationProblem::new(&net, adm), times, 1.0, &mut hooks),
+            None => Err(Error::Run(format!("{} has no form of {}", sampler.name(), process.name()))),
         };
         Ok(sampled?.nfe)
     }
