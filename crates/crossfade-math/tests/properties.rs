@@ -353,7 +353,7 @@ mod gaussian {
             let all = grid.times_on(&discrete, 1000).unwrap();
             assert!(all.windows(2).all(|w| (w[0] - w[1] - 1e-3).abs() < 1e-12));
         }
-        assert!(Grid { kind: GridKind::LogSnr, final_t: None }.times(5).is_err());
+        assert!(Grid { kind: GridKind::LOG_SNR, final_t: None }.times(5).is_err());
         // The chains end where the published ones do.
         let latent = Process::Ddpm(Ddpm { schedule: BetaSchedule::ScaledLinear }).gaussian().unwrap();
         for (process, alpha_bar) in [(discrete, 4.0358e-5), (latent, 1.42304e-4)] {

@@ -137,7 +137,7 @@ impl SampleArgs {
         self.check(&config, process)?;
         if let Some(wanted) = self.rho {
             match &mut config.grid.kind {
-                GridKind::Karras { rho } | GridKind::Power { rho, .. } => *rho = wanted,
+                GridKind::Karras { rho, .. } | GridKind::Power { rho, .. } => *rho = wanted,
                 other => {
                     return Err(
                         Error::request(format!("--rho needs the grid karras or power, not {}", other.name())).into()

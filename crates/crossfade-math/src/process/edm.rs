@@ -43,7 +43,7 @@ impl ProcessFn for Edm {
         "heun"
     }
     fn grid(&self) -> GridKind {
-        GridKind::Karras { rho: 7.0 }
+        GridKind::Karras { rho: 7.0, kappa_max: None, kappa_min: None }
     }
     fn gaussian(&self) -> Option<&dyn GaussianFn> {
         Some(self)

@@ -64,7 +64,7 @@ pub fn grids(process: &Process, sampler: Sampler) -> Vec<GridKind> {
     let auto = sampler.grid(process, &GridKind::Auto);
     let starts_without_signal = process.gaussian().is_some_and(|gaussian| gaussian.alpha(1.0) == 0.0);
     let with_order = match (starts_without_signal, sampler.is_stochastic(), process) {
-        (true, false, _) => GridKind::LogSnr,
+        (true, false, _) => GridKind::LOG_SNR,
         (true, true, Process::Adm(_)) => GridKind::UniformSqrt,
         _ => auto.clone(),
     };
@@ -81,7 +81,7 @@ fn reference_solution(
     steps: usize,
     from: (usize, u64),
 ) -> Result<Points> {
-    let (Process::Adm(adm), false) = (process, *grid == GridKind::LogSnr) else {
+    let (Process::Adm(adm), false) = (process, *grid == GridKind::LOG_SNR) else {
         return Ok(solve(mixture, process, Sampler::UniPc, grid, steps, from)?.x0);
     };
     let oracle = Oracle::new(mixture.clone(), *adm);

@@ -76,7 +76,7 @@ impl Sampler {
             (GridKind::UniformT, Self::Dpmpp2M | Self::UniPc | Self::Heun | Self::HeunChurn)
                 if gaussian.tick().is_none() && gaussian.alpha(1.0) > 0.0 =>
             {
-                GridKind::LogSnr
+                GridKind::LOG_SNR
             }
             (own, _) => own,
         }
