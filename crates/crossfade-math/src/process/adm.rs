@@ -56,6 +56,9 @@ registry! {
         Linear = "linear",
         /// The noise level of a picture of full strength: ln(σ_t/(1 − t)) from −6 to 6, scaled to the range from 0 to 999.
         LogSnr = "log-snr",
+        /// 999 times the share of noise σ_t/(1 − t + σ_t): what a rectified flow reads at the same noise level, 999 t for
+        /// σ = t.
+        NoiseShare = "noise-share",
     }
 }
 
@@ -64,6 +67,10 @@ impl TimeInput {
         match self {
             Self::Log => c_noise,
             Self::Linear => 999.0 * t,
+            Self::NoiseShare => {
+                let sigma = adm.noise.sigma(t);
+                999.0 * sigma / (1.0 - t + sigma)
+            }
             Self::LogSnr => {
                 let log_ratio = (adm.noise.sigma(t) / (1.0 - t)).ln();
                 999.0 * (log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO) + LARGEST_LOG_RATIO)
@@ -207,6 +214,13 @@ impl ProcessFn for Adm {
         let mut problems = vec![];
         if !(self.t_min > 0.0 && self.t_min < 1.0) {
             problems.push(Problem::new("t_min", format!("must be between 0 and 1, not {}", self.t_min)));
+        }
+        if self.precond == Precond::Velocity && self.attenuation != Attenuation::Constant {
+            let message = format!(
+                "velocity needs constant attenuation, whose phi is −x_0; use optimal for {}",
+                self.attenuation.name()
+            );
+            problems.push(Problem::new("precond.kind", message));
         }
         problems.extend(self.precond.validate().into_iter().map(|problem| problem.within("precond")));
         problems
