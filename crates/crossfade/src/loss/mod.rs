@@ -196,3 +196,7 @@ fn auxiliary(aux: &Auxiliary, adm: &Adm, batch: &Noised, heads: Heads, perceptua
         Pairing::MixedSum => distance.mean() * (mean * size as f64) as f32,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
