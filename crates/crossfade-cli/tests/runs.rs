@@ -375,9 +375,9 @@ fn the_laboratory_measures_images_and_networks() {
         serde_json::from_str::<Value>(&succeed(&mut command)).unwrap()
     };
     let report = measure();
-    let denoisers: Vec<&str> =
-        report["rows"].as_array().unwrap().iter().map(|row| row["denoiser"].as_str().unwrap()).collect();
-    assert_eq!(denoisers, ["network", "linear", "network", "linear"]);
+    let estimators: Vec<&str> =
+        report["rows"].as_array().unwrap().iter().map(|row| row["estimator"].as_str().unwrap()).collect();
+    assert_eq!(estimators, ["network", "linear", "network", "linear"]);
     assert!(report["errors"].as_array().unwrap().iter().all(|at| at["network"].as_f64().unwrap() > 0.0), "{report}");
     assert_eq!(report, measure());
 }

@@ -5,7 +5,7 @@ use crate::data::Dataset;
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::generate::{BATCH, Pipeline, RATIOS, denoising_errors};
-use crate::lab::{Denoiser, SharesConfig, SharesReport, SharesRow, SharesRun, Spectrum};
+use crate::lab::{Estimator, SharesConfig, SharesReport, SharesRow, SharesRun, Spectrum};
 use crate::sample::Sampler;
 use crossfade_math::GridKind;
 
@@ -105,5 +105,5 @@ fn measured(
         pipeline.images(config.seed, start..end)?.iter().try_for_each(|image| found.add(image))?;
         progress(end);
     }
-    Ok(run.row(Denoiser::Network, found.shares(data)?))
+    Ok(run.row(Estimator::Network, found.shares(data)?))
 }

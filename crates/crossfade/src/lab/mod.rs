@@ -28,7 +28,7 @@ pub use oracle::Oracle;
 pub use points::Points;
 pub use processes::{grids as process_grids, processes, samplers as process_samplers, solve as solve_process};
 pub use report::{Cell, Curve, LabReport};
-pub use shares::{Denoiser, SharesConfig, SharesRow, SharesRun, linear_error};
+pub use shares::{Estimator, SharesConfig, SharesRow, SharesRun, linear_error};
 pub use shares_report::{NoiseError, SharesReport};
 pub use spectrum::{Band, Spectrum};
 

@@ -39,7 +39,7 @@ pub struct SharesRun {
 /// What estimates x_0 in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Denoiser {
+pub enum Estimator {
     /// The linear denoiser of the data's spectrum, without clipping.
     Linear,
     /// A trained network, as it is sampled.
@@ -60,7 +60,7 @@ pub struct SharesRow {
     /// Network evaluations.
     pub evaluations: usize,
     /// What estimated x_0.
-    pub denoiser: Denoiser,
+    pub estimator: Estimator,
     /// The standard deviation of each band over that of the data; 1 is right.
     pub shares: Vec<f64>,
     /// The root mean square over bands of share − 1.
@@ -101,10 +101,10 @@ impl SharesConfig {
 
 impl SharesRun {
     /// The row of this run, from the shares that were found.
-    pub(crate) fn row(&self, denoiser: Denoiser, shares: Vec<f64>) -> SharesRow {
+    pub(crate) fn row(&self, estimator: Estimator, shares: Vec<f64>) -> SharesRow {
         let (sampler, grid, steps, evaluations) = (self.sampler, self.grid.kind.name(), self.steps, self.evaluations);
         let (process, rms) = (self.process.name(), rms_error(&shares));
-        SharesRow { process, sampler, grid, steps, evaluations, denoiser, shares, rms }
+        SharesRow { process, sampler, grid, steps, evaluations, estimator, shares, rms }
     }
 
     /// The run on the linear denoiser of `data`. Its result is Gaussian and is computed exactly, without sampling.
@@ -118,11 +118,11 @@ impl SharesRun {
             .map(|part| end(part, &self.process, self.sampler, &times, Start::Noise))
             .collect();
         let variances: Vec<f64> = ends?.iter().flatten().map(|normal| normal.std.powi(2)).collect();
-        Ok(self.row(Denoiser::Linear, data.shares_of(&variances)?))
+        Ok(self.row(Estimator::Linear, data.shares_of(&variances)?))
     }
 }
 
-/// The root mean square of x̂_0 − x_0 of the linear denoiser at κ = σ/α: the mean of λ κ²/(λ + κ²) over the variances λ.
+/// The root mean square of x̂_0 − x_0 of the linear denoiser at κ = σ/α: √ of the mean of λ κ²/(λ + κ²) over the variances λ.
 /// It is exact for any data with these variances, because the error of a linear function depends on no other moments.
 pub fn linear_error(data: &Spectrum, ratio: f64) -> f64 {
     let (variances, noise) = (data.variance(), ratio * ratio);

@@ -1,5 +1,5 @@
 //! The shares of samplers as text, Markdown, JSON and a chart.
-use super::shares::{Denoiser, SharesRow};
+use super::shares::{Estimator, SharesRow};
 use super::spectrum::{Band, Spectrum};
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
@@ -54,10 +54,10 @@ impl SharesReport {
         let names = ["process", "sampler", "grid", "evaluations"].map(String::from);
         let mut heading: Vec<String> = names.into_iter().chain(self.bands.iter().map(label)).collect();
         heading.push("rms".into());
-        // The denoiser is named only where there are two.
+        // The estimator is named only where there are two.
         let named = self.network.is_some();
         if named {
-            heading.push("denoiser".into());
+            heading.push("estimator".into());
         }
         let deviations = self.bands.iter().map(|band| number(band.std));
         let mut data: Vec<String> = ["data", "", "", "std"].map(String::from).into_iter().chain(deviations).collect();
@@ -67,7 +67,8 @@ impl SharesReport {
             let mut cells = vec![row.process.into(), row.sampler.name().into(), row.grid.into()];
             cells.push(row.evaluations.to_string());
             cells.extend(row.shares.iter().chain([&row.rms]).map(|&share| number(share)));
-            cells.extend(named.then(|| (if row.denoiser == Denoiser::Network { "network" } else { "linear" }).into()));
+            cells
+                .extend(named.then(|| (if row.estimator == Estimator::Network { "network" } else { "linear" }).into()));
             table.push(cells);
         }
         table
@@ -98,6 +99,16 @@ impl SharesReport {
         text
     }
 
+    /// The line above the table of errors.
+    fn errors_heading(&self) -> String {
+        let network = match (self.denoised, &self.not_denoised) {
+            (0, Some(why)) => format!("; that of the network is left out: {why}"),
+            (0, None) => String::new(),
+            (images, _) => format!("; of the network on the first {images} of them, clamped to [-1, 1]"),
+        };
+        format!("Root mean square error of the estimate of x_0, of the linear denoiser over all images{network}:")
+    }
+
     /// The tables as Markdown.
     pub fn markdown(&self) -> String {
         let table = |rows: Vec<Vec<String>>| -> String {
@@ -105,20 +116,20 @@ impl SharesReport {
             let lines = rows.iter().map(|row| format!("| {} |\n", row.join(" | ")));
             lines.enumerate().map(|(k, line)| if k == 0 { line + &rule } else { line }).collect()
         };
-        let mut text = format!("{}\n{}", self.facts(), table(self.shares()));
-        text += &format!("\nRoot mean square error of the estimate of x_0:\n\n{}", table(self.error_table()));
-        text
+        let (shares, errors) = (table(self.shares()), table(self.error_table()));
+        format!("{}\n{shares}\n{}\n\n{errors}", self.facts(), self.errors_heading())
     }
 
     /// The shares over the bands, for the first rows of the table.
     pub fn chart(&self) -> Chart {
         let series = self.rows.iter().take(MOST_SERIES).map(|row| {
-            let by = if row.denoiser == Denoiser::Network { ", network" } else { "" };
+            let by = if row.estimator == Estimator::Network { ", network" } else { "" };
             let name = format!("{} {} {} {}{by}", row.process, row.sampler.name(), row.grid, row.evaluations);
             Series { name, points: row.shares.iter().enumerate().map(|(band, &s)| (band as f64, s)).collect() }
         });
+        let cut = if self.rows.len() > MOST_SERIES { format!(", first {MOST_SERIES} rows") } else { String::new() };
         Chart {
-            title: "Share of the standard deviation that is left".into(),
+            title: format!("Share of the standard deviation that is left{cut}"),
             x_label: "octave (0: mean of the image)".into(),
             y_label: "share (1 is right)".into(),
             log: false,
@@ -161,11 +172,7 @@ impl fmt::Display for SharesReport {
         };
         writeln!(f, "{}", self.facts())?;
         aligned(f, self.shares())?;
-        writeln!(f, "\nRoot mean square error of the estimate of x_0 over the noise:")?;
-        aligned(f, self.error_table())?;
-        match &self.not_denoised {
-            Some(why) => writeln!(f, "The error of the network is left out: {why}."),
-            None => Ok(()),
-        }
+        writeln!(f, "\n{}", self.errors_heading())?;
+        aligned(f, self.error_table())
     }
 }
