@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::generate::{BATCH, Pipeline, RATIOS, denoising_errors};
 use crate::lab::{Estimator, SharesConfig, SharesReport, SharesRow, SharesRun, Spectrum};
 use crate::sample::Sampler;
-use crossfade_math::GridKind;
+use crossfade_math::Grid;
 
 /// What is measured of a network.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct DiagnoseConfig {
     /// Samplers; empty for that of the checkpoint.
     pub samplers: Vec<Sampler>,
     /// Time grids; empty for that of the checkpoint.
-    pub grids: Vec<GridKind>,
+    pub grids: Vec<Grid>,
     /// Numbers of network evaluations.
     pub evaluations: Vec<usize>,
     /// Images that are sampled in every run.
@@ -43,11 +43,10 @@ pub fn diagnose(
     let pipeline = Pipeline::open(checkpoint, config.weights, &checkpoint.config.sample, device)?;
     check_size(&pipeline, data)?;
     let own = pipeline.sample_config();
-    let or_own = |given: &[GridKind]| if given.is_empty() { vec![own.grid.kind.clone()] } else { given.to_vec() };
     let runs = SharesConfig {
         processes: vec![*pipeline.process()],
         samplers: if config.samplers.is_empty() { vec![own.sampler] } else { config.samplers.clone() },
-        grids: or_own(&config.grids),
+        grids: if config.grids.is_empty() { vec![own.grid.clone()] } else { config.grids.clone() },
         evaluations: config.evaluations.clone(),
     }
     .runs()?;

@@ -4,7 +4,7 @@ use super::gaussian::{Normal, Start, end};
 use super::spectrum::{Spectrum, rms_error};
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
-use crossfade_math::{Grid, GridKind, Process};
+use crossfade_math::{Grid, Process};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub struct SharesConfig {
     /// Samplers.
     pub samplers: Vec<Sampler>,
     /// Time grids; `auto` is that of process and sampler.
-    pub grids: Vec<GridKind>,
+    pub grids: Vec<Grid>,
     /// Numbers of network evaluations.
     pub evaluations: Vec<usize>,
 }
@@ -76,14 +76,15 @@ impl SharesConfig {
         let mut runs = vec![];
         for process in &self.processes {
             for &sampler in self.samplers.iter().filter(|sampler| sampler.form(process).is_some()) {
-                let mut kinds: Vec<GridKind> = vec![];
-                for kind in self.grids.iter().map(|kind| sampler.grid(process, kind)) {
-                    let fits = !kind.needs_ratio() || process.gaussian().is_some();
-                    if fits && !kinds.contains(&kind) {
-                        kinds.push(kind);
+                let mut grids: Vec<Grid> = vec![];
+                for grid in &self.grids {
+                    let grid = Grid { kind: sampler.grid(process, &grid.kind), final_t: grid.final_t };
+                    let fits = !grid.kind.needs_ratio() || process.gaussian().is_some();
+                    if fits && !grids.contains(&grid) {
+                        grids.push(grid);
                     }
                 }
-                for grid in kinds.into_iter().map(|kind| Grid { kind, final_t: None }) {
+                for grid in grids {
                     for &most in &self.evaluations {
                         let steps = sampler.steps_within(process, &grid, most)?;
                         let evaluations = sampler.evaluations(process, &sampler.times(process, &grid, steps)?)?;
@@ -135,6 +136,7 @@ pub fn linear_error(data: &Spectrum, ratio: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::data::procedural::Procedural;
+    use crossfade_math::GridKind;
     use crossfade_math::process::{Edm, Flow};
 
     fn spectrum() -> Spectrum {
@@ -145,7 +147,7 @@ mod tests {
         let config = SharesConfig {
             processes: vec![process],
             samplers: vec![sampler],
-            grids: vec![grid],
+            grids: vec![Grid { kind: grid, final_t: None }],
             evaluations: vec![evaluations],
         };
         config.runs().unwrap().remove(0)
@@ -182,7 +184,9 @@ mod tests {
         let all = SharesConfig {
             processes: super::super::processes(crossfade_math::NoiseScale::Sqrt),
             samplers: Sampler::ALL.to_vec(),
-            grids: vec![GridKind::Auto, GridKind::UniformT, GridKind::Images],
+            grids: [GridKind::Auto, GridKind::UniformT, GridKind::Images]
+                .map(|kind| Grid { kind, final_t: None })
+                .to_vec(),
             evaluations: vec![7],
         };
         let runs = all.runs().unwrap();

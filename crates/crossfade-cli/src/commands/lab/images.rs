@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crossfade::diagnose::{DiagnoseConfig, diagnose};
 use crossfade::generate::RATIOS;
 use crossfade::lab::{SharesConfig, SharesReport, Spectrum, processes};
-use crossfade::math::{GridKind, NoiseScale};
+use crossfade::math::{Grid, GridKind, NoiseScale};
 use crossfade::sample::Sampler;
 
 /// Images that are sampled for each row unless --count says otherwise.
@@ -22,7 +22,10 @@ pub fn run(args: &LabArgs, data: &str, context: &Context) -> Result<()> {
     let spectrum = Spectrum::of(&*set, &mut |done, all| progress.set(done as u64, all as u64))?;
     drop(progress);
     let samplers = |default| select(&args.samplers, Sampler::ALL, |s| s.name(), default);
-    let grids = |default| select(&args.grids, &all_grids(), GridKind::name, default);
+    let grids = |default| -> Vec<Grid> {
+        let kinds = select(&args.grids, &all_grids(), GridKind::name, default);
+        kinds.into_iter().map(|kind| Grid { kind, final_t: None }).collect()
+    };
     let evaluations = if args.evaluations.is_empty() { vec![10] } else { args.evaluations.clone() };
     let report = match checkpoint {
         Some(checkpoint) => {
