@@ -18,6 +18,7 @@ pub mod config;
 pub mod convert;
 pub mod cost;
 pub mod data;
+pub mod diagnose;
 pub mod digest;
 pub mod engine;
 pub mod error;
