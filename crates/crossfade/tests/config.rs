@@ -79,6 +79,34 @@ fn the_references_runs_have_their_values() {
     }
 }
 
+/// The paper's Table I as printed (§2.8): side, batch, learning rates, steps, width, multipliers, smallest time.
+#[test]
+fn the_papers_runs_have_the_printed_values() {
+    type Column = (&'static str, usize, [f64; 2], u64, usize, [usize; 4], f64);
+    let columns: [Column; 6] = [
+        ("cifar10", 128, [1e-4, 1e-5], 800_000, 160, [1, 2, 2, 2], 1e-3),
+        ("celebahq", 48, [1e-4, 1e-5], 400_000, 128, [1, 2, 2, 2], 1e-3),
+        ("inpainting", 48, [4e-5, 4e-6], 400_000, 96, [1, 2, 4, 8], 1e-4),
+        ("super-resolution", 12, [5e-5, 5e-6], 200_000, 128, [1, 2, 4, 4], 1e-4),
+        ("saliency", 16, [5e-5, 5e-6], 200_000, 128, [1, 2, 4, 4], 1e-4),
+        ("edges", 16, [5e-5, 5e-6], 200_000, 128, [1, 2, 4, 4], 1e-4),
+    ];
+    for (name, batch, rates, steps, width, mult, t_min) in columns {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configs/paper-{name}.toml"));
+        let mut config = RunConfig::load(&path).unwrap();
+        config.validate_training().unwrap();
+        assert_eq!((config.train.batch * config.train.accumulate, config.train.steps), (batch, steps), "{name}");
+        assert_eq!([config.lr_schedule().at(0), config.lr_schedule().at(steps)], rates, "{name}: no warm-up");
+        let process = config.process.adm().unwrap();
+        assert_eq!((process.t_min, process.noise, config.network.decoders()), (t_min, NoiseScale::Sqrt, Decoders::Two));
+        let size = match config.network.as_unet().cloned() {
+            Some(unet) => (unet.width, unet.mult),
+            None => config.network.as_cond_unet_mut().map(|net| (net.width, net.mult.clone())).unwrap(),
+        };
+        assert_eq!(size, (width, mult.to_vec()), "{name}");
+    }
+}
+
 #[test]
 fn an_empty_file_is_the_default() {
     assert_eq!(RunConfig::parse("", "empty.toml").unwrap(), RunConfig::default());

@@ -51,10 +51,12 @@ count = 40
 metric = "pixel-frechet"
 against = "Adm"
 estimate = true
+estimate_metric = 2
 "#;
 
 /// The files that must not depend on how a study was run.
-const FILES: [&str; 5] = ["results.json", "table.md", "results.csv", "chart.svg", "estimate.svg"];
+const FILES: [&str; 6] =
+    ["results.json", "table.md", "results.csv", "chart.svg", "estimate.svg", "estimate-metric.svg"];
 
 fn plan(dir: &Path) -> Plan {
     std::fs::write(dir.join("base.toml"), BASE).unwrap();
@@ -280,7 +282,7 @@ fn check_report(dir: &Path) {
     assert!(html.contains("A &lt;b&gt;study&lt;/b&gt; &amp; more") && !html.contains("<b>study"));
     assert!(!html.contains("<script") && !html.contains("src=\"http") && !html.contains("href="));
     assert_eq!(html.matches("data:image/png;base64,").count(), 6, "a sheet a row and column");
-    assert_eq!(html.matches("<svg").count(), 2);
+    assert_eq!(html.matches("<svg").count(), 3);
     let process = "[process]\nkind = &quot;flow&quot;";
     for fact in ["reference sha256", "pixel-frechet", process, "Flow, Heun", "95 % confidence"] {
         assert!(html.contains(fact), "{fact}");
@@ -292,7 +294,14 @@ fn check_report(dir: &Path) {
         "Heun: two evaluations a step, but one in the first of a flow and the last"
     );
     assert_eq!(entry["nfe"], 4);
-    assert!(!entry["estimate"].as_array().unwrap().is_empty());
+    let estimate = entry["estimate"].as_array().unwrap();
+    let pictures = entry["estimate_metric"].as_array().unwrap();
+    // The metric of the estimates at the first and the last time, of which the last is nearer to the final pictures.
+    let point = |of: &[serde_json::Value], i: usize| [0, 1].map(|k| of[i][k].as_f64().unwrap());
+    assert_eq!(pictures.len(), 2);
+    assert_eq!([point(pictures, 0)[0], point(pictures, 1)[0]], [1.0, point(estimate, estimate.len() - 1)[0]]);
+    let last = entry["mean"].as_f64().unwrap();
+    assert!((point(pictures, 1)[1] - last).abs() < (point(pictures, 0)[1] - last).abs(), "{pictures:?}, {last}");
     let csv = std::fs::read_to_string(dir.join("results.csv")).unwrap();
     assert_eq!(csv.lines().count(), 13);
     assert!(csv.contains("\"Flow, Heun, heun\""), "{csv}");

@@ -77,6 +77,30 @@ fn a_resumed_run_ends_with_the_same_bytes() {
     assert_eq!(steps, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
 }
 
+/// With patches of 2x2 pixels: a run resumes to the same bytes, and its checkpoint samples.
+#[test]
+fn a_network_with_patches_trains_resumes_and_samples() {
+    let mut config = small();
+    config.process = Adm::new(Attenuation::Linear, NoiseScale::default()).into();
+    let network = config.network.as_unet_mut().unwrap();
+    (network.resolution, network.patch, network.attention) = (16, 2, vec![8]);
+    assert_eq!(RunConfig::parse(&config.to_toml().unwrap(), "x").unwrap(), config);
+    assert!(config.to_toml().unwrap().contains("patch = 2") && !small().to_toml().unwrap().contains("patch"));
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fit(&config, whole.path(), false);
+    let (stop, dir) = (AtomicBool::new(false), RunDir(parts.path().to_path_buf()));
+    train(&config, &dir, &Device::flex(), false, &stop, &mut |r| stop.store(r.step == 3, Ordering::Relaxed)).unwrap();
+    assert_eq!(fit(&config, parts.path(), true).len(), 3);
+    assert!(last_bytes(whole.path()) == last_bytes(parts.path()), "weights, EMA or optimiser differ");
+    let (_, path) = checkpoint::list(&whole.path().join("checkpoints")).unwrap().pop().unwrap();
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    assert_eq!(checkpoint.config.network, config.network);
+    let sample = SampleConfig { sampler: Sampler::Alg2, steps: 2, ..SampleConfig::default() };
+    let pipeline = Pipeline::open(&checkpoint, Weights::Ema, &sample, &Device::flex()).unwrap();
+    let images = pipeline.sample(0, &[StartNoise::Index(0), StartNoise::Index(1)], &mut |_| ()).unwrap();
+    assert_eq!(images.x0.0.dims(), [2, 3, 16, 16]);
+}
+
 #[test]
 fn weights_do_not_depend_on_threads() {
     let config = small();

@@ -63,7 +63,7 @@ impl RunConfig {
     fn conditional_values(&self, network: &CondUNetConfig) -> [u64; 2] {
         let [height, width] = self.task.task().size().unwrap_or_default();
         // The latents of the reference's autoencoders have a quarter of the image's side.
-        let factor = if self.latent.is_some() { 4 } else { 1 };
+        let factor = network.patch * if self.latent.is_some() { 4 } else { 1 };
         let pixels = (height / factor * (width / factor)) as u64;
         // The encoder and each decoder are about equally large.
         let halves = if network.decoders == Decoders::Two { 3 } else { 2 };

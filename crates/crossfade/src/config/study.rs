@@ -117,6 +117,15 @@ pub struct Evaluate {
     pub against: Option<String>,
     /// Whether to also measure how the estimate of x_0 approaches the final one over t (Fig. 2).
     pub estimate: bool,
+    /// At how many of the sampler's times the metric of the pictures x̂_0(t) is measured too (Fig. 2), evenly from the
+    /// first to the last; 0 for none. Each costs as much as the metric of the final pictures.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub estimate_metric: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 impl Default for Evaluate {
@@ -129,11 +138,17 @@ impl Default for Evaluate {
             held_out: vec![],
             against: None,
             estimate: false,
+            estimate_metric: 0,
         }
     }
 }
 
 impl Evaluate {
+    /// Whether the estimates of x_0 during sampling are measured in any way.
+    pub(crate) fn watches_estimates(&self) -> bool {
+        self.estimate || self.estimate_metric > 0
+    }
+
     /// The value that tables show; none if nothing is measured.
     pub fn tabled(&self) -> Option<&'static Value> {
         self.metric.value(self.value.as_deref())
@@ -157,7 +172,12 @@ impl Evaluate {
         let held_out = !metric.needs_targets() || !self.held_out.is_empty();
         let message = format!("is missing: the metric {} would measure the images that were trained on", metric.name);
         checks.require(held_out, &["evaluate.held_out", "evaluate.metric"], message);
-        let estimate = !self.estimate || self.held_out.is_empty();
+        let points = self.estimate_metric != 1 && self.estimate_metric <= 1000;
+        checks.require(points, &["evaluate.estimate_metric"], "must be 0, or 2 to 1000: the first and the last time");
+        let measured = self.estimate_metric == 0 || self.tabled().is_some();
+        let keys = ["evaluate.estimate_metric", "evaluate.metric"];
+        checks.require(measured, &keys, "needs a metric that measures something");
+        let estimate = !self.watches_estimates() || self.held_out.is_empty();
         checks.require(estimate, &["evaluate.estimate", "evaluate.held_out"], "is for unconditional models only");
     }
 }

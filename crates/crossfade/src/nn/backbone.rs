@@ -80,10 +80,28 @@ pub trait Backbone {
     fn mixing(&self) -> Option<Tensor<1>>;
 }
 
-/// The multiple that sides must be of, for a network that halves its images between `levels` levels.
-pub(super) fn side_unit(levels: usize) -> usize {
+/// The multiple that sides must be of, for a network that reads squares of `patch` x `patch` pixels and halves its feature
+/// maps between `levels` levels: patch·2^(levels−1).
+pub(super) fn side_unit(patch: usize, levels: usize) -> usize {
     // Options are asked before they are validated, so that there may be any number of levels.
-    u32::try_from(levels.max(1) - 1).ok().and_then(|halvings| 1usize.checked_shl(halvings)).unwrap_or(usize::MAX)
+    let halvings = u32::try_from(levels.max(1) - 1).ok();
+    halvings.and_then(|halvings| 1usize.checked_shl(halvings)).unwrap_or(usize::MAX).saturating_mul(patch.max(1))
+}
+
+/// The largest `patch` of a network.
+const MAX_PATCH: usize = 16;
+
+/// Whether `patch` is the default, which configurations do not write: a network without patches is described as it was
+/// before there were any, and keeps its fingerprint.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+pub(super) fn is_one(patch: &usize) -> bool {
+    *patch == 1
+}
+
+/// What is wrong with a `patch`.
+pub(super) fn patch_problem(patch: usize) -> Option<Problem> {
+    let wrong = !(1..=MAX_PATCH).contains(&patch);
+    wrong.then(|| Problem::new("patch", format!("must be between 1 and {MAX_PATCH}, not {patch}")))
 }
 
 /// What can be asked of a network before it exists.

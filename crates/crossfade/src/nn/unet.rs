@@ -7,7 +7,7 @@ use super::block::Block;
 use super::config::{BlockPlan, Decoders, UNetConfig};
 use super::dropout::DropoutKey;
 use super::embed::sinusoids;
-use super::functional::{concat, silu};
+use super::functional::{concat, pixel_shuffle, pixel_unshuffle, silu};
 use super::gate::Decouple;
 use super::init::{Init, MIXING, Scope};
 use super::layers::{Conv, Dense, GroupNorm2d, groups};
@@ -52,6 +52,7 @@ pub struct UNet {
     mixing_logit: Option<Param<Tensor<1>>>,
     width: usize,
     levels: usize,
+    patch: usize,
     skip_scaling: bool,
 }
 
@@ -67,7 +68,8 @@ impl UNet {
     /// A network whose parameters have names and shapes only, until their first use.
     pub(super) fn new(config: &UNetConfig, ports: NetworkPorts, seed: u64, device: &Device) -> Self {
         let root = Scope::root(seed, device);
-        let (m, c, emb) = (config.width, config.channels, 4 * config.width);
+        // A pixel of the feature maps stands for a square of the image, whose values are its channels.
+        let (m, c, emb) = (config.width, config.channels * config.patch_area(), 4 * config.width);
         let top = m * config.mult[0];
         let bottom = m * config.mult[config.mult.len() - 1];
         let two = config.decoders == Decoders::Two;
@@ -90,9 +92,10 @@ impl UNet {
             out_norm2: two.then(|| norm("out_norm2")),
             out_conv2: two.then(|| conv("out_conv2", 1)),
             branch: (config.decoders == Decoders::Conv).then(|| Branch::new(&root.at("branch"), top, c)),
-            mixing_logit: ports.mixed.then(|| root.param("mixing_logit", [c], MIXING)),
+            mixing_logit: ports.mixed.then(|| root.param("mixing_logit", [config.channels], MIXING)),
             width: m,
             levels: config.mult.len(),
+            patch: config.patch,
             skip_scaling: config.skip_scaling,
         }
     }
@@ -100,7 +103,8 @@ impl UNet {
     /// F(x; c_noise, labels). `x` is already multiplied by c_in; dropout acts only where a key is given.
     ///
     /// # Shapes
-    /// `x` `[B, C, H, W]` with H and W multiples of 2^(levels−1), `c_noise` `[B]`, `labels` `[B, augment_dim]`.
+    /// `x` `[B, C, H, W]` with H and W multiples of patch·2^(levels−1), `c_noise` `[B]`, `labels` `[B, augment_dim]`.
+    /// Inside, feature maps have the side H/patch.
     pub fn forward(
         &self,
         x: Tensor<4>,
@@ -109,10 +113,10 @@ impl UNet {
         dropout: Option<&DropoutKey>,
     ) -> RawHeads {
         let [_, _, h, w] = x.dims();
-        let unit = 1 << (self.levels - 1);
+        let unit = self.patch << (self.levels - 1);
         assert!(h % unit == 0 && w % unit == 0, "an image of {h}x{w} needs sides that are multiples of {unit}");
         let emb = self.embedding(c_noise, labels);
-        let skips = self.encoder_outputs(x, &emb, dropout);
+        let skips = self.encoder_outputs(pixel_unshuffle(x, self.patch), &emb, dropout);
         let bottom = skips[skips.len() - 1].clone();
         // The last decoder takes the skips by value, so that each is freed as soon as it has been read.
         let second = self.dec2.is_some().then(|| (bottom.clone(), skips.clone()));
@@ -126,7 +130,8 @@ impl UNet {
             }
             _ => branch,
         };
-        RawHeads { phi, eps }
+        let shuffle = |raw| pixel_shuffle(raw, self.patch);
+        RawHeads { phi: shuffle(phi), eps: eps.map(shuffle) }
     }
 
     /// # Shapes
@@ -204,7 +209,7 @@ impl Branch {
 }
 
 fn encoder(scope: &Scope, config: &UNetConfig, inputs: usize, emb: usize) -> Stages {
-    let r = config.resolution;
+    let r = config.side();
     let name = format!("{r}x{r}_conv");
     let conv = Conv::new(&scope.at(&name), inputs, config.width * config.mult[0], 3);
     Stages { first: Some((name, conv)), blocks: blocks(scope, &config.encoder_plan(), emb, config.dropout) }
@@ -261,6 +266,38 @@ mod tests {
         // U(-1, 1)/√fan_in, and for the last layer √3 times that.
         assert!((variance("enc.8x8_block0.conv0.weight") - 1.0 / 3.0).abs() < 0.01);
         assert!((variance("out_conv.weight") - 1.0).abs() < 0.1);
+    }
+
+    /// A network with patches is the one with as many channels more, between the two shuffles: outputs of both heads,
+    /// gradients and names of all parameters. With two inputs (CLD) and two parts of phi.
+    #[test]
+    fn patches_are_channels_of_a_network_at_half_the_size() {
+        let device = Device::flex().autodiff();
+        let ports = NetworkPorts { inputs: 2, phi_parts: 2, mixed: false };
+        for decoders in [Decoders::Two, Decoders::One, Decoders::Conv] {
+            let plain = UNetConfig { channels: 4, resolution: 8, attention: vec![4], ..tiny(decoders) };
+            let patched = UNetConfig { channels: 1, resolution: 16, patch: 2, ..plain.clone() };
+            assert_eq!((patched.validate(), patched.unit()), (vec![], 4));
+            assert_eq!(patched.state_shapes(ports), plain.state_shapes(ports));
+            let [a, b] = [&plain, &patched].map(|config| config.init(ports, 3, &device));
+            let values = (0..2 * 2 * 16 * 24).map(|i| (i as f32 * 0.37).sin()).collect();
+            let x = from_vec(values, [2, 2, 16, 24], &device).require_grad();
+            let c_noise = vector(&[-0.5, -0.1], &device);
+            let expected = a.forward(pixel_unshuffle(x.clone(), 2), c_noise.clone(), None, None);
+            let found = b.forward(x.clone(), c_noise, None, None);
+            assert_eq!(found.phi.dims(), [2, 2, 16, 24]);
+            let pairs = [(Some(expected.phi.clone()), Some(found.phi.clone())), (expected.eps, found.eps)];
+            for (expected, found) in pairs {
+                let expected = expected.map(|raw| to_host(pixel_shuffle(raw, 2)));
+                assert_eq!(expected, found.map(to_host), "{decoders:?}");
+            }
+            // A loss that weighs every output pixel differently.
+            let weigh = |raw: Tensor<4>| (raw.clone() * raw.detach().sin()).sum();
+            let [expected, found] = [pixel_shuffle(expected.phi, 2), found.phi].map(|phi| weigh(phi).backward());
+            let input = |grads: &_| to_host(x.grad(grads).unwrap());
+            assert_eq!(input(&expected), input(&found));
+            assert!(input(&found).iter().any(|&g| g != 0.0));
+        }
     }
 
     #[test]

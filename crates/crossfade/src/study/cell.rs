@@ -105,6 +105,9 @@ pub(super) struct CellResult {
     pub values: Vec<(String, f64)>,
     /// (t, mean square of the estimate of x_0 at t minus the final x_0), if the study measures it.
     pub estimate: Vec<[f64; 2]>,
+    /// (t, all values of the metric of the pictures x̂_0(t)), if the study measures them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub estimate_metric: Vec<(f64, Vec<(String, f64)>)>,
     /// The duration of the measurement.
     pub seconds: f64,
 }

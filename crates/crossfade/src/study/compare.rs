@@ -194,7 +194,7 @@ fn likeness(
                 let batch = request.batch.max(1);
                 for from in (0..count).step_by(batch) {
                     let to = (from + batch as u64).min(count);
-                    own.extend(images(&pipeline, seed, [from, to], None)?.images);
+                    own.extend(images(&pipeline, seed, [from, to], None, 0)?.images);
                 }
                 outputs.push(own);
                 continue;

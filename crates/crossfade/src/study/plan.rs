@@ -86,8 +86,11 @@ impl Plan {
             if let Err(problem) = check_metric(&study, &model.config) {
                 problems.push(format!("model {}: {problem}", model.name));
             }
-            if study.evaluate.estimate && !model.config.process.estimates_x0() {
-                problems.push(format!("model {}: cld has no estimate of x_0: leave evaluate.estimate out", model.name));
+            if study.evaluate.watches_estimates() && !model.config.process.estimates_x0() {
+                problems.push(format!(
+                    "model {}: cld has no estimate of x_0: leave evaluate.estimate and estimate_metric out",
+                    model.name
+                ));
             }
         }
         if problems.is_empty() {

@@ -1,6 +1,6 @@
 //! The files of a study's results, among them the report as a self-contained HTML page.
 use super::cell::{Identity, StudyDir};
-use super::chart::{CHART, ESTIMATE};
+use super::chart::{CHART, ESTIMATE, ESTIMATE_METRIC};
 use super::page::{Page, Td};
 use super::results::Results;
 use super::table::number;
@@ -23,7 +23,8 @@ impl Results {
             ("results.json", json + "\n"),
             ("report.html", page),
         ];
-        for name in [CHART, ESTIMATE].into_iter().filter(|name| charts.iter().all(|(drawn, _)| drawn != name)) {
+        let every = [CHART, ESTIMATE, ESTIMATE_METRIC];
+        for name in every.into_iter().filter(|name| charts.iter().all(|(drawn, _)| drawn != name)) {
             // An earlier study in this directory may have left a chart that this one does not draw.
             match std::fs::remove_file(dir.0.join(name)) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(dir.0.join(name))(e)),

@@ -89,6 +89,9 @@ pub struct Entry {
     pub versus: Option<Versus>,
     /// (t, mean square of the estimate of x_0 at t minus the final x_0), over all seeds.
     pub estimate: Vec<[f64; 2]>,
+    /// (t, the value that the table shows, of the pictures x̂_0(t)), mean over seeds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub estimate_metric: Vec<[f64; 2]>,
     #[serde(skip)]
     pub(super) sheet: String,
     #[serde(skip)]
@@ -179,6 +182,15 @@ fn entry(dir: &StudyDir, cells: &[Cell], tabled: Option<&Value>) -> Option<Entry
         let curves = found.iter().filter_map(|(_, result)| result.estimate.get(i));
         point[1] = curves.map(|p| p[1]).sum::<f64>() / found.len() as f64;
     }
+    let named = |(t, values): &(f64, Vec<(String, f64)>)| -> Option<[f64; 2]> {
+        Some([*t, values.iter().find(|(name, _)| tabled.is_some_and(|value| value.name == name))?.1])
+    };
+    let curves: Vec<Vec<[f64; 2]>> =
+        found.iter().map(|(_, result)| result.estimate_metric.iter().filter_map(named).collect()).collect();
+    let mean = |(i, &[t, _]): (usize, &[f64; 2])| {
+        [t, curves.iter().filter_map(|curve| curve.get(i)).map(|point| point[1]).sum::<f64>() / curves.len() as f64]
+    };
+    let estimate_metric = curves.first().into_iter().flatten().enumerate().map(mean).collect();
     let nfe = first.1.nfe;
     let mut entry = Entry {
         sample: cell.sample.clone(),
@@ -191,6 +203,7 @@ fn entry(dir: &StudyDir, cells: &[Cell], tabled: Option<&Value>) -> Option<Entry
         best: false,
         versus: None,
         estimate,
+        estimate_metric,
         sheet: cell.key.clone(),
     };
     let values = tabled.map_or(vec![], |value| entry.values_of(value.name));
