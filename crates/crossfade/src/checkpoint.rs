@@ -1,6 +1,7 @@
 //! Checkpoints: one self-contained safetensors file from which a run can be sampled or resumed.
 //!
-//! Tensors are named `model.…`, `ema.…`, `adam_m.…` and `adam_v.…` followed by the parameter's name; the metadata holds
+//! Tensors are named `model.…`, `ema.…`, `adam_m.…` and `adam_v.…` followed by the parameter's name, and `average-0.05.…`
+//! for the power-function average of that width; the metadata holds
 //! the whole configuration, the step, the tool's version and a checksum of the tensors. Files are written to a
 //! temporary name and then renamed, so that a killed run never leaves an incomplete checkpoint.
 use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
@@ -69,6 +70,12 @@ pub(crate) const FIRST_STAGE: &str = "first_stage_model.";
 /// The tensor that holds the factor by which latents are multiplied before diffusion; the name is the reference's.
 pub(crate) const SCALE_FACTOR: &str = "scale_factor";
 
+/// The prefix of the weights of the power-function average of a relative width.
+pub(crate) fn average_prefix(sigma: f64) -> String {
+    // Rust writes the shortest text that is read as the same number.
+    format!("average-{sigma}.")
+}
+
 impl Opened {
     /// Opens a checkpoint and checks its metadata; tensors are not read yet.
     pub fn open(path: &Path) -> Result<Self> {
@@ -113,6 +120,14 @@ impl Checkpoint {
     /// All tensors, by name; an error if the file is damaged.
     pub fn read(&self) -> Result<TensorMap> {
         self.opened.read()
+    }
+
+    /// What training does not change, with its metadata: the autoencoder of a latent run and its scale.
+    pub(crate) fn fixed_parts(&self) -> Result<(Vec<HostTensor>, BTreeMap<String, String>)> {
+        let file = &self.opened.file;
+        let fixed = |name: &str| name.starts_with(FIRST_STAGE) || name == SCALE_FACTOR;
+        let entry = file.metadata().remove_entry(FIRST_STAGE_CONFIG);
+        Ok((file.read_wanted(&fixed)?, entry.into_iter().collect()))
     }
 
     /// The autoencoder of a latent run: its configuration, its weights by the reference's names, and the scale factor.
@@ -165,6 +180,10 @@ impl RunDir {
     /// The directory of sample sheets.
     pub fn samples(&self) -> PathBuf {
         self.0.join("samples")
+    }
+    /// The directory of the stored averages `optim.ema_profiles`.
+    pub fn averages(&self) -> PathBuf {
+        self.0.join("averages")
     }
     /// The log: one JSON line per logged step.
     pub fn log(&self) -> PathBuf {

@@ -140,7 +140,7 @@ impl RunConfig {
         self.optim.lr_schedule(self.train.steps)
     }
 
-    /// The decay of the moving average of the weights, as a function of the step.
+    /// The ramp of the moving average of the weights.
     pub fn ema_schedule(&self) -> EmaSchedule {
         self.optim.ema_schedule()
     }

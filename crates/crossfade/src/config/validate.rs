@@ -8,7 +8,7 @@ use crate::loss::Supervise;
 use crate::nn::{BackboneConfig, Decoders};
 use crate::sample::gaussian::Churn;
 use crossfade_math::process::Outputs;
-use crossfade_math::{Blend, Precond, ProcessFn, Weighting};
+use crossfade_math::{Blend, PowerProfile, Precond, ProcessFn, Weighting};
 
 /// Collects problems. A check that depends on a key with an earlier problem is skipped, because its message would mislead.
 pub(super) struct Checks {
@@ -84,6 +84,12 @@ impl Checks {
         self.not_negative(o.clip, "optim.clip");
         self.fraction(o.ema_beta, "optim.ema_beta");
         self.at_least_one(o.ema_every, "optim.ema_every");
+        let widths = format!("a relative width must be {}", PowerProfile::RANGE);
+        let fits = |sigma: &f64| PowerProfile::new(*sigma).is_some();
+        self.require(o.ema_sigma.iter().all(fits), &["optim.ema_sigma"], widths.clone());
+        self.require(o.ema_profiles.iter().all(fits), &["optim.ema_profiles"], widths);
+        let ascend = o.ema_profiles.is_sorted_by(|a, b| a < b);
+        self.require(ascend, &["optim.ema_profiles"], "must be distinct, the smallest first");
     }
 
     /// Checks the `[train]` section, as far as it is the same for all runs.

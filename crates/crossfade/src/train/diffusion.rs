@@ -159,6 +159,10 @@ impl Training for DiffusionTraining<'_> {
     fn save(&self, path: &Path) -> Result<()> {
         self.state.save(path, self.config)
     }
+
+    fn save_averages(&self, path: &Path) -> Result<()> {
+        self.state.save_averages(path, self.config)
+    }
 }
 
 /// The loss of a prepared batch, a scalar.

@@ -36,6 +36,7 @@ impl TrainState {
     /// The state at step 0 of a given network.
     fn with(network: Network, config: &RunConfig) -> Self {
         let optimiser = Optimiser::new(&network, |name| config.network.is_trained(name));
+        let optimiser = optimiser.with_averages(config.optim.profiles());
         Self { step: 0, net: config.denoiser(network), latent: None, optimiser }
     }
 
@@ -64,6 +65,18 @@ impl TrainState {
         save_tensors(path, &tensors, &metadata)
     }
 
+    /// Writes the averages `optim.ema_profiles` into a file of their own, if there are any.
+    pub(crate) fn save_averages(&self, path: &Path, config: &RunConfig) -> Result<()> {
+        match self.optimiser.average_tensors() {
+            tensors if tensors.is_empty() => Ok(()),
+            tensors => {
+                let folder = path.parent().unwrap_or(Path::new("."));
+                std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+                save_tensors(path, &tensors, &checkpoint::metadata(config, self.step)?)
+            }
+        }
+    }
+
     /// The network with the moving average of its weights, without gradients.
     pub fn averaged(&self, config: &RunConfig, device: &Device) -> Result<Denoiser> {
         let lazy = config.network.lazy(config.ports(), device);
@@ -87,7 +100,7 @@ impl TrainState {
     /// One step of AdamW with clipped gradients and the moving average (§2.5).
     pub fn update(&mut self, grads: &Gradients, norm: f64, config: &RunConfig) {
         let hyper = adamw(&config.optim, config.lr_schedule().at(self.step), self.step + 1, norm);
-        let ema = config.ema_schedule().action(self.step);
+        let ema = config.optim.ema_action(self.step);
         let network = self.take_network(config);
         self.net.network = self.optimiser.update(network, grads, hyper, ema);
         self.step += 1;
