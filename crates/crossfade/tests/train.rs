@@ -117,9 +117,10 @@ fn averages_are_chosen_after_the_training() {
         let gamma = crossfade::math::PowerProfile::new(sigma).unwrap().gamma;
         let power = |i: u64| (i as f64 / end as f64).powf(gamma + 1.0);
         for name in &names {
+            let own: Vec<_> = weights.iter().map(|w| &w[&format!("model.{name}")].1).collect();
             for (k, value) in found[*name].1.iter().enumerate() {
-                let own = |i: u64| f64::from(weights[i as usize - 1][&format!("model.{name}")].1[k]);
-                let direct: f64 = (1..=end).map(|i| (power(i) - power(i - 1)) * own(i)).sum();
+                let part = |(i, w): (u64, &&Vec<f32>)| (power(i) - power(i - 1)) * f64::from(w[k]);
+                let direct: f64 = (1..=end).zip(&own).map(part).sum();
                 assert!((f64::from(*value) - direct).abs() < most, "{sigma} {name}: {value} {direct}");
             }
             if made.error == 0.0 {

@@ -18,8 +18,7 @@ pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use difference::{Difference, differences};
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::{BATCH, Sizes};
-pub(crate) use study::slug;
-pub use study::{Axes, Evaluate, Study, StudyModel};
+pub use study::{Axes, Evaluate, Study, StudyModel, Training};
 
 use crate::data::DataConfig;
 use crate::error::{Error, Result};

@@ -85,7 +85,7 @@ impl Work<'_> {
         }
         let Progress { accumulator, shown, nfe } = progress;
         let values = accumulator.finish()?.report.values;
-        // One sheet per row and column is enough for the report.
+        // One sheet per training, row and column is enough.
         if cell.seed == self.plan.study.sample.seeds[0] {
             let sheet = contact_sheet(&shown.iter().map(reduced).collect::<Vec<_>>(), SHEET_COLUMNS, 1, 1);
             write_atomic(self.dir.sheet(&cell.key), &sheet.encode_png(&[])?)?;
@@ -103,7 +103,7 @@ impl Work<'_> {
         work: &mut dyn FnMut([u64; 2]) -> Result<()>,
     ) -> Result<bool> {
         let row = &rows(&self.plan.study)[cell.row];
-        let (cost, count) = (self.cost(row.model, cell)?, self.plan.study.sample.count);
+        let (cost, count) = (self.cost(cell)?, self.plan.study.sample.count);
         let mut report = |done: u64| {
             self.done.set(self.done.get() + done);
             let (done, all) = (self.done.get(), self.all);
