@@ -275,7 +275,11 @@ fn a_study_of_several_trainings_tells_what_varies() {
         for (one, two) in one.entries.iter().flatten().zip(two.entries.iter().flatten()) {
             assert_eq!((&two.train_seeds[..], &two.seeds[..]), (&[4, 4, 7, 7][..], &[0, 1, 0, 1][..]));
             let values = two.values_of("pixel-frechet");
-            assert_eq!(one.values_of("pixel-frechet"), values[..2], "the plain study's values are the first training's");
+            assert_eq!(
+                one.values_of("pixel-frechet"),
+                values[..2],
+                "the plain study's values are the first training's"
+            );
             let means = [(values[0] + values[1]) / 2.0, (values[2] + values[3]) / 2.0];
             let over = (means[0] - means[1]).abs() / 2f64.sqrt();
             let within = (((values[0] - values[1]).powi(2) + (values[2] - values[3]).powi(2)) / 4.0).sqrt();
@@ -288,7 +292,10 @@ fn a_study_of_several_trainings_tells_what_varies() {
     assert!(two.rows[0].entries.iter().chain(&two.rows[1].entries).flatten().any(|entry| entry.versus.is_some()));
     assert!(two.rows[2].entries.iter().flatten().all(|entry| entry.versus.is_none() && entry.within.is_none()));
     let table = std::fs::read_to_string(at("whole/table.md")).unwrap();
-    assert!(table.contains("over 2 trainings where a model has several") && table.contains("sampling seeds"), "{table}");
+    assert!(
+        table.contains("over 2 trainings where a model has several") && table.contains("sampling seeds"),
+        "{table}"
+    );
     let csv = std::fs::read_to_string(at("whole/results.csv")).unwrap();
     assert!(csv.starts_with("row,model,sampler,grid,blend,steps,evaluations,training_seed,seed,"), "{csv}");
     assert_eq!(csv.lines().filter(|line| line.contains(",7,1,40,")).count(), 4, "{csv}");
@@ -296,7 +303,7 @@ fn a_study_of_several_trainings_tells_what_varies() {
     assert!(html.contains("Adm (training seed 7)") && html.contains("mean over trainings"));
 
     for (sets, message) in [
-        (vec!["train_seeds=[1, 1]"], "train_seeds: must be distinct"),
+        (vec!["train_seeds=[1, 1]"], "train_seeds=[1, 1]: must be distinct"),
         (vec!["model=[{name=\"a\", checkpoint=\"x\", train_seeds=[1]}]", "evaluate.against=a"], "is not trained"),
         (vec!["model=[{name=\"a\"}, {name=\"a seed 7\"}]", "evaluate.against=a"], "another model has the name"),
     ] {
