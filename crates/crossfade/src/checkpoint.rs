@@ -67,6 +67,8 @@ const STEP: &str = "step";
 const FIRST_STAGE_CONFIG: &str = "first_stage";
 /// The prefix of the weights of a latent run's autoencoder, as in the reference.
 pub(crate) const FIRST_STAGE: &str = "first_stage_model.";
+/// The tensor that holds the mean of the training images or latents, `[C, H, W]`.
+pub(crate) const MEAN_X0: &str = "mean_x0";
 /// The tensor that holds the factor by which latents are multiplied before diffusion; the name is the reference's.
 pub(crate) const SCALE_FACTOR: &str = "scale_factor";
 
@@ -122,10 +124,25 @@ impl Checkpoint {
         self.opened.read()
     }
 
-    /// What training does not change, with its metadata: the autoencoder of a latent run and its scale.
+    /// The mean of the training images or latents that the network saw, if it was measured: shape and values, `[C, H, W]`.
+    pub(crate) fn mean_x0(&self) -> Result<Option<(Vec<usize>, Vec<f32>)>> {
+        let file = &self.opened.file;
+        if !file.shapes().iter().any(|(name, _)| name == MEAN_X0) {
+            return Ok(None);
+        }
+        let (shape, values) = file.read(MEAN_X0)?;
+        if shape.len() != 3 || values.iter().any(|v| !v.is_finite()) {
+            let problem = format!("its {MEAN_X0} is no image of finite numbers, but of the shape {shape:?}");
+            return Err(Error::file(&self.path, problem));
+        }
+        Ok(Some((shape, values)))
+    }
+
+    /// What an average of weights takes over from a checkpoint, with its metadata: the autoencoder of a latent run and its
+    /// scale, and the mean of the training images.
     pub(crate) fn fixed_parts(&self) -> Result<(Vec<HostTensor>, BTreeMap<String, String>)> {
         let file = &self.opened.file;
-        let fixed = |name: &str| name.starts_with(FIRST_STAGE) || name == SCALE_FACTOR;
+        let fixed = |name: &str| name.starts_with(FIRST_STAGE) || [SCALE_FACTOR, MEAN_X0].contains(&name);
         let entry = file.metadata().remove_entry(FIRST_STAGE_CONFIG);
         Ok((file.read_wanted(&fixed)?, entry.into_iter().collect()))
     }

@@ -221,6 +221,10 @@ pub struct SampleConfig {
     pub grid: Grid,
     /// The noise that the sampler `heun-churn` adds.
     pub churn: Churn,
+    /// Whether the evaluation at t = 1 is saved: what an ideal network returns there is known from the mean of the training
+    /// images, which is stored in the checkpoint (§3.5).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub free_first_step: bool,
 }
 
 impl Default for SampleConfig {
@@ -233,6 +237,7 @@ impl Default for SampleConfig {
             eta: 0.0,
             grid: Grid::default(),
             churn: Churn::default(),
+            free_first_step: false,
         }
     }
 }
@@ -257,6 +262,6 @@ impl SampleConfig {
 
     /// Network evaluations per image.
     pub fn evaluations(&self, process: &Process) -> Result<usize> {
-        self.sampler.resolved(process)?.evaluations(process, &self.times(process)?)
+        self.sampler.resolved(process)?.evaluations(process, &self.times(process)?, self.free_first_step)
     }
 }

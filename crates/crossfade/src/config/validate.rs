@@ -254,6 +254,10 @@ impl RunConfig {
             self.process.name()
         );
         checks.require(self.process.blends(&s.blend), &["sample.blend", "process.kind"], message);
+        let known = self.process.first_step_is_known() && self.task.is_unconditional();
+        let message = "must be false: what the network returns at t = 1 is known from the mean image only without a condition, \
+                       for the processes adm (all attenuations but the sine) and flow";
+        checks.require(known || !s.free_first_step, &["sample.free_first_step", "process", "task"], message);
         // With invalid options of the process, computing its times would fail too and report the same problem again.
         if (1..=1_000_000).contains(&s.steps) && self.process.validate().is_empty() {
             match s.resolved(&self.process) {

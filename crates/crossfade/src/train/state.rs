@@ -1,4 +1,5 @@
 //! The state of a training run: weights, moving average, optimiser, step.
+use super::mean::MeanImage;
 use super::optimiser::{Gradients, Optimiser, adamw};
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
@@ -17,6 +18,8 @@ pub struct TrainState {
     pub net: Denoiser,
     /// The autoencoder of a latent diffusion run; it is stored in the checkpoints too.
     pub latent: Option<Latent>,
+    /// The mean of the images or latents so far, for runs that have a use for it.
+    pub(crate) mean_x0: Option<MeanImage>,
     optimiser: Optimiser,
 }
 
@@ -37,7 +40,7 @@ impl TrainState {
     fn with(network: Network, config: &RunConfig) -> Self {
         let optimiser = Optimiser::new(&network, |name| config.network.is_trained(name));
         let optimiser = optimiser.with_averages(config.optim.profiles());
-        Self { step: 0, net: config.denoiser(network), latent: None, optimiser }
+        Self { step: 0, net: config.denoiser(network), latent: None, mean_x0: MeanImage::new(config), optimiser }
     }
 
     /// The state in a checkpoint. The network is that of the configuration in the checkpoint.
@@ -49,6 +52,7 @@ impl TrainState {
         let mut state = Self::new(&config, device);
         let restored = state.optimiser.restore(state.net.network, &mut tensors, "");
         state.net.network = restored.map_err(|e| Error::file(&checkpoint.path, e.to_string()))?;
+        state.mean_x0 = state.mean_x0.and_then(|mean| mean.restore(&mut tensors));
         state.step = checkpoint.step;
         state.latent = Latent::of(checkpoint, device)?;
         Ok(state)
@@ -57,6 +61,7 @@ impl TrainState {
     /// Writes the state as a checkpoint.
     pub fn save(&self, path: &Path, config: &RunConfig) -> Result<()> {
         let mut tensors = self.optimiser.tensors(&self.net.network, "");
+        tensors.extend(self.mean_x0.as_ref().map(MeanImage::tensor));
         let mut metadata = checkpoint::metadata(config, self.step)?;
         if let Some(latent) = &self.latent {
             tensors.extend(latent.tensors());
