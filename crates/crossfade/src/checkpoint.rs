@@ -1,6 +1,7 @@
 //! Checkpoints: one self-contained safetensors file from which a run can be sampled or resumed.
 //!
-//! Tensors are named `model.…`, `ema.…`, `adam_m.…` and `adam_v.…` followed by the parameter's name; the metadata holds
+//! Tensors are named `model.…`, `ema.…`, `adam_m.…` and `adam_v.…` followed by the parameter's name, and `average-0.05.…`
+//! for the power-function average of that width; the metadata holds
 //! the whole configuration, the step, the tool's version and a checksum of the tensors. Files are written to a
 //! temporary name and then renamed, so that a killed run never leaves an incomplete checkpoint.
 use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
@@ -66,8 +67,16 @@ const STEP: &str = "step";
 const FIRST_STAGE_CONFIG: &str = "first_stage";
 /// The prefix of the weights of a latent run's autoencoder, as in the reference.
 pub(crate) const FIRST_STAGE: &str = "first_stage_model.";
+/// The tensor that holds the mean of the training images or latents, `[C, H, W]`.
+pub(crate) const MEAN_X0: &str = "mean_x0";
 /// The tensor that holds the factor by which latents are multiplied before diffusion; the name is the reference's.
 pub(crate) const SCALE_FACTOR: &str = "scale_factor";
+
+/// The prefix of the weights of the power-function average of a relative width.
+pub(crate) fn average_prefix(sigma: f64) -> String {
+    // Rust writes the shortest text that is read as the same number.
+    format!("average-{sigma}.")
+}
 
 impl Opened {
     /// Opens a checkpoint and checks its metadata; tensors are not read yet.
@@ -113,6 +122,29 @@ impl Checkpoint {
     /// All tensors, by name; an error if the file is damaged.
     pub fn read(&self) -> Result<TensorMap> {
         self.opened.read()
+    }
+
+    /// The mean of the training images or latents that the network saw, if it was measured: shape and values, `[C, H, W]`.
+    pub(crate) fn mean_x0(&self) -> Result<Option<(Vec<usize>, Vec<f32>)>> {
+        let file = &self.opened.file;
+        if !file.shapes().iter().any(|(name, _)| name == MEAN_X0) {
+            return Ok(None);
+        }
+        let (shape, values) = file.read(MEAN_X0)?;
+        if shape.len() != 3 || values.iter().any(|v| !v.is_finite()) {
+            let problem = format!("its {MEAN_X0} is no image of finite numbers, but of the shape {shape:?}");
+            return Err(Error::file(&self.path, problem));
+        }
+        Ok(Some((shape, values)))
+    }
+
+    /// What an average of weights takes over from a checkpoint, with its metadata: the autoencoder of a latent run and its
+    /// scale, and the mean of the training images.
+    pub(crate) fn fixed_parts(&self) -> Result<(Vec<HostTensor>, BTreeMap<String, String>)> {
+        let file = &self.opened.file;
+        let fixed = |name: &str| name.starts_with(FIRST_STAGE) || [SCALE_FACTOR, MEAN_X0].contains(&name);
+        let entry = file.metadata().remove_entry(FIRST_STAGE_CONFIG);
+        Ok((file.read_wanted(&fixed)?, entry.into_iter().collect()))
     }
 
     /// The autoencoder of a latent run: its configuration, its weights by the reference's names, and the scale factor.
@@ -165,6 +197,10 @@ impl RunDir {
     /// The directory of sample sheets.
     pub fn samples(&self) -> PathBuf {
         self.0.join("samples")
+    }
+    /// The directory of the stored averages `optim.ema_profiles`.
+    pub fn averages(&self) -> PathBuf {
+        self.0.join("averages")
     }
     /// The log: one JSON line per logged step.
     pub fn log(&self) -> PathBuf {

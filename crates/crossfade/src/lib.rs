@@ -11,6 +11,7 @@ pub use crossfade_math as math;
 
 pub mod apply;
 pub mod augment;
+pub mod average;
 pub mod bench;
 pub mod calibrate;
 pub mod checkpoint;

@@ -182,7 +182,7 @@ fn samplers_that_do_not_fit_are_refused_with_those_that_do() {
         let error = Sampler::Alg2.resolved(&process).unwrap_err().to_string();
         assert!(error.contains("alg2") && error.contains(process.name()) && error.contains(own.name()), "{error}");
         let times = own.times(&process, &Default::default(), 7).unwrap();
-        assert_eq!(own.evaluations(&process, &times).unwrap(), if own == Sampler::Heun { 13 } else { 7 });
+        assert_eq!(own.evaluations(&process, &times, false).unwrap(), if own == Sampler::Heun { 13 } else { 7 });
     }
 }
 

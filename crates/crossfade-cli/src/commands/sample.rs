@@ -76,6 +76,11 @@ pub struct SampleArgs {
     #[arg(long, conflicts_with = "clip")]
     pub no_clip: bool,
 
+    /// Save the evaluation at t = 1, whose ideal result is known from the mean of the training images, true or false, for
+    /// example --free-first-step true [default: from the configuration]
+    #[arg(long, value_name = "BOOL")]
+    pub free_first_step: Option<bool>,
+
     /// Seed of the noise
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub seed: u64,
@@ -127,6 +132,7 @@ impl SampleArgs {
         if let Some(kind) = &self.grid {
             config.grid.kind = kind.clone();
         }
+        config.free_first_step = self.free_first_step.unwrap_or(config.free_first_step);
         config.eta = self.eta.unwrap_or(config.eta);
         config.churn.amount = self.churn.unwrap_or(config.churn.amount);
         if let Some(name) = &self.blend {

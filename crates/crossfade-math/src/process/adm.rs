@@ -1,7 +1,7 @@
 //! Analytical image attenuation, the paper's process (§1.1): the forward marginal and the bridge back, for any attenuation
 //! function and noise scale.
 use super::{Extra, GaussianFn, Input, ProcessFn, Target};
-use crate::quadrature::{Node, clamped_normal_nodes, normal_nodes};
+use crate::quadrature::{Node, clamped_normal_nodes, joint_nodes, normal_nodes};
 use crate::{Attenuation, AttenuationFn, Coef, Estimate, Field, NoiseScale, Precond, Problem, Scalings, registry};
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +80,10 @@ impl TimeInput {
     }
 }
 
+/// Quadrature nodes of a drawn part for the mean of phi. The only integrand that is not linear is that of the exponential
+/// attenuation, (e^a − 1)/a.
+const MEAN_NODES: usize = 10;
+
 /// Beyond these noise levels, e^6 = 403 and its inverse, an 8-bit picture is all noise or all picture.
 const LARGEST_LOG_RATIO: f64 = 6.0;
 
@@ -134,6 +138,23 @@ impl Adm {
     pub fn phi<F: Field>(&self, x0: &F, normals: &[F]) -> Vec<F> {
         let drawn: Vec<F> = normals.iter().map(|z| self.draw.apply(z)).collect();
         self.attenuation.solve(x0, &drawn)
+    }
+
+    /// E[phi] for images of mean E[x_0], which at t = 1 is also E[phi | x_1]: there x_1 = eps says nothing about the image.
+    /// None for attenuations that are not affine, whose phi is not determined by the mean of the images.
+    pub fn mean_phi<F: Field>(&self, mean_x0: &F) -> Option<Vec<F>> {
+        if !self.attenuation.is_affine() {
+            return None;
+        }
+        // The drawn parts are symmetric about 0. The last part is that of x_0 = 0 with x_0 subtracted, and for x_0 = 0 it
+        // depends on the drawn parts alone.
+        let drawn = joint_nodes(&self.draw.nodes(MEAN_NODES), self.drawn_parts());
+        let last = self.drawn_parts();
+        let offset: f64 = drawn.iter().map(|node| node.weight * self.attenuation.solve(&0.0, &node.values)[last]).sum();
+        let zero = mean_x0.scale(0.0);
+        // e^0 = 1 in every element: a field has no other constants.
+        let end = F::lincomb(&[(offset.into(), &zero.exp()), ((-1.0).into(), mean_x0)]);
+        Some(std::iter::repeat_n(zero, last).chain([end]).collect())
     }
 
     /// Forward marginal: x_t = x_0 + H_t(phi) + σ_t eps (Eq. 5).

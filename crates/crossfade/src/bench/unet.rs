@@ -118,7 +118,7 @@ fn sampling<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Repe
     let starts: Vec<_> = (0..batch as u64).map(StartNoise::Index).collect();
     let net = denoiser(config, device);
     Box::new(move || {
-        let pipeline = Pipeline::new(net.clone(), None, config, &config.sample, device)?;
+        let pipeline = Pipeline::new(net.clone(), None, None, config, &config.sample, device)?;
         pipeline.sample(0, &starts, &mut |_| ())?;
         Ok(())
     })

@@ -107,6 +107,9 @@ impl Checked for AutoencoderRun {
             &["train.augment"],
             "must be 0: an autoencoder must reproduce images as they are",
         );
+        let plain = self.optim.ema_profiles.is_empty();
+        let message = "is for diffusion networks: an autoencoder keeps one moving average";
+        checks.require(plain, &["optim.ema_profiles"], message);
         let l = &self.loss;
         checks.not_negative(l.kl_weight, "loss.kl_weight");
         checks.not_negative(l.perceptual, "loss.perceptual");

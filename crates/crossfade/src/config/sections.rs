@@ -3,7 +3,7 @@ use crate::error::Result;
 use crate::loader::LoaderConfig;
 use crate::sample::Sampler;
 use crate::sample::gaussian::Churn;
-use crossfade_math::{Blend, EmaSchedule, Grid, LrSchedule, Process};
+use crossfade_math::{Blend, EmaAction, EmaSchedule, Grid, LrSchedule, PowerProfile, Process};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -35,6 +35,14 @@ pub struct OptimConfig {
     pub ema_after: u64,
     /// Steps between updates of the moving average.
     pub ema_every: u64,
+    /// Relative width of a power-function average (§2.5), such as 0.1, in place of the ramp of the three options above:
+    /// it suits any length of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ema_sigma: Option<f64>,
+    /// Relative widths of power-function averages that are kept beside the moving average, such as `[0.05, 0.1]`.
+    /// `crossfade average` makes an average of any other width from them after the training.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ema_profiles: Vec<f64>,
 }
 
 impl Default for OptimConfig {
@@ -52,6 +60,8 @@ impl Default for OptimConfig {
             ema_beta: 0.9996,
             ema_after: 10_000,
             ema_every: 8,
+            ema_sigma: None,
+            ema_profiles: vec![],
         }
     }
 }
@@ -67,9 +77,22 @@ impl OptimConfig {
         LrSchedule { base: self.lr, floor: self.lr_floor, steps, warmup: self.warmup, exponent: self.lr_exponent }
     }
 
-    /// The decay of the moving average of the weights, as a function of the step.
+    /// The ramp of the moving average, which [`Self::ema_sigma`] replaces.
     pub fn ema_schedule(&self) -> EmaSchedule {
         EmaSchedule { beta: self.ema_beta, update_after: self.ema_after, update_every: self.ema_every }
+    }
+
+    /// What happens to the moving average of the weights at `step`, counted from 0.
+    pub fn ema_action(&self, step: u64) -> EmaAction {
+        match self.ema_sigma.and_then(PowerProfile::new) {
+            Some(profile) => profile.action(step),
+            None => self.ema_schedule().action(step),
+        }
+    }
+
+    /// The profiles of the averages that are kept beside the moving average.
+    pub fn profiles(&self) -> Vec<PowerProfile> {
+        self.ema_profiles.iter().filter_map(|&sigma| PowerProfile::new(sigma)).collect()
     }
 }
 
@@ -100,6 +123,9 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
     /// How many checkpoints are kept.
     pub keep: usize,
+    /// Steps between stored snapshots of the averages `optim.ema_profiles`, which are all kept; 0 for every checkpoint.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub average_every: u64,
     /// Whether the log and the sheets are also written as event files for TensorBoard.
     pub tensorboard: bool,
 }
@@ -118,6 +144,7 @@ impl Default for TrainConfig {
             sample_every: 0,
             checkpoint_every: 10_000,
             keep: 3,
+            average_every: 0,
             tensorboard: true,
         }
     }
@@ -131,10 +158,24 @@ impl TrainConfig {
 
     /// The section with defaults for the options that the weights do not depend on, such as output intervals and threads.
     pub(super) fn with_default_output_options(&self) -> Self {
-        let Self { log_every, sample_every, checkpoint_every, keep, .. } = Self::default();
-        let Self { recompute, tensorboard, loader_threads, .. } = Self::default();
-        Self { log_every, sample_every, checkpoint_every, keep, recompute, tensorboard, loader_threads, ..self.clone() }
+        Self {
+            steps: self.steps,
+            batch: self.batch,
+            accumulate: self.accumulate,
+            flip: self.flip,
+            augment: self.augment,
+            ..Self::default()
+        }
     }
+
+    /// Steps between snapshots of the averages `optim.ema_profiles`.
+    pub(crate) fn snapshot_interval(&self) -> u64 {
+        if self.average_every > 0 { self.average_every } else { self.checkpoint_every }
+    }
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// The autoencoder of a latent diffusion run; the `[latent]` section.
@@ -180,6 +221,10 @@ pub struct SampleConfig {
     pub grid: Grid,
     /// The noise that the sampler `heun-churn` adds.
     pub churn: Churn,
+    /// Whether the evaluation at t = 1 is saved: what an ideal network returns there is known from the mean of the training
+    /// images, which is stored in the checkpoint (§3.5).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub free_first_step: bool,
 }
 
 impl Default for SampleConfig {
@@ -192,6 +237,7 @@ impl Default for SampleConfig {
             eta: 0.0,
             grid: Grid::default(),
             churn: Churn::default(),
+            free_first_step: false,
         }
     }
 }
@@ -216,6 +262,6 @@ impl SampleConfig {
 
     /// Network evaluations per image.
     pub fn evaluations(&self, process: &Process) -> Result<usize> {
-        self.sampler.resolved(process)?.evaluations(process, &self.times(process)?)
+        self.sampler.resolved(process)?.evaluations(process, &self.times(process)?, self.free_first_step)
     }
 }

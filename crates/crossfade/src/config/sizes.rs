@@ -19,10 +19,10 @@ pub struct Sizes {
     pub phi_parts: usize,
     /// Bytes of one copy of the weights in a file.
     pub weights_bytes: u64,
-    /// Bytes of a checkpoint: the weights, their moving average and both moments of the optimiser.
+    /// Bytes of a checkpoint: the weights, their averages and both moments of the optimiser.
     pub checkpoint_bytes: u64,
     /// Estimated memory of training in bytes: five copies of the weights (weights, gradients, moving average and two
-    /// moments) and the activations that a batch keeps for the backward pass.
+    /// moments), one more for each further average, and the activations that a batch keeps for the backward pass.
     pub train_bytes: u64,
     /// Estimated memory of sampling in bytes, with the default batch size.
     pub sample_bytes: u64,
@@ -42,13 +42,14 @@ impl RunConfig {
             }
         };
         let parameters = parameters as u64;
+        let averages = self.optim.ema_profiles.len() as u64;
         let (weights, kept, live) = (F32 * parameters, F32 * kept, F32 * live);
         Sizes {
             parameters,
             phi_parts,
             weights_bytes: weights,
-            checkpoint_bytes: 4 * weights,
-            train_bytes: 5 * weights + kept * self.train.batch as u64,
+            checkpoint_bytes: (4 + averages) * weights,
+            train_bytes: (5 + averages) * weights + kept * self.train.batch as u64,
             sample_bytes: weights + live * batch,
         }
     }

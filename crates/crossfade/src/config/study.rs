@@ -19,6 +19,9 @@ pub struct Study {
     pub base: PathBuf,
     /// Assignments `section.key=value` for all models.
     pub set: Vec<String>,
+    /// Seeds of training: each model is trained once with each of them; none for the seed of its configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub train_seeds: Vec<u64>,
     /// The models.
     pub model: Vec<StudyModel>,
     /// How images are made.
@@ -38,6 +41,9 @@ pub struct StudyModel {
     /// Weights that exist already (a checkpoint or a run's directory, relative to the study's file); none to train it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<PathBuf>,
+    /// Its seeds of training, in place of the study's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub train_seeds: Vec<u64>,
     /// Its samplers, in place of the study's.
     pub samplers: Vec<String>,
     /// Its grids of times, in place of the study's.
@@ -61,7 +67,7 @@ pub struct Axes {
     pub steps: Vec<usize>,
     /// Network evaluations instead of steps: a sampler with two evaluations per step makes half as many steps.
     pub evaluations: Vec<usize>,
-    /// The seeds; each measurement is repeated with every one of them.
+    /// The seeds of sampling; each measurement is repeated with every one of them.
     pub seeds: Vec<u64>,
     /// Images per measurement.
     pub count: u64,
@@ -182,7 +188,48 @@ impl Evaluate {
     }
 }
 
+/// One training of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Training {
+    /// The index of the model.
+    pub model: usize,
+    /// The seed of the training; none for that of the model's configuration.
+    pub seed: Option<u64>,
+    /// Its name in messages and lists of models.
+    pub name: String,
+    /// Its name in files. The first training of a model has that of the model.
+    pub slug: String,
+}
+
+impl StudyModel {
+    /// Its trainings in a study with these seeds.
+    fn trainings(&self, model: usize, study_seeds: &[u64]) -> Vec<Training> {
+        let (name, slug) = (self.name.clone(), slug(&self.name));
+        let seeds = if self.train_seeds.is_empty() { study_seeds } else { &self.train_seeds };
+        // Weights that exist already are of one training.
+        let seeds = if self.checkpoint.is_some() { &[] } else { seeds };
+        match seeds {
+            [] => vec![Training { model, seed: None, name, slug }],
+            [seed] => vec![Training { model, seed: Some(*seed), name, slug }],
+            several => (several.iter().enumerate())
+                .map(|(i, seed)| Training {
+                    model,
+                    seed: Some(*seed),
+                    name: format!("{name} (training seed {seed})"),
+                    slug: if i == 0 { slug.clone() } else { format!("{slug}-seed-{seed}") },
+                })
+                .collect(),
+        }
+    }
+}
+
 impl Study {
+    /// All trainings, in the order of the models.
+    pub fn trainings(&self) -> Vec<Training> {
+        let each = |(i, model): (usize, &StudyModel)| model.trainings(i, &self.train_seeds);
+        self.model.iter().enumerate().flat_map(each).collect()
+    }
+
     /// Reads and validates the study in `path`; all problems are reported at once.
     pub fn load(path: &Path) -> Result<Self> {
         Self::parse(&read_text(path)?, &path.display().to_string())
@@ -234,12 +281,16 @@ impl Study {
             checks.require(!slug.is_empty(), &[&key("name")], "a name with letters or digits is needed");
             checks.require(!model.name.contains(char::is_control), &[&key("name")], "must be one line of plain text");
             // Names become directories, so they must differ after the conversion too.
-            let fresh = slug.is_empty() || names.insert(slug);
+            let fresh = slug.is_empty()
+                || model.trainings(i, &self.train_seeds).into_iter().all(|training| names.insert(training.slug));
             checks.require(
                 fresh,
                 &[&key("name")],
                 format!("another model has the name `{}`, or one with the same letters and digits", model.name),
             );
+            checks.seeds(&model.train_seeds, &key("train_seeds"));
+            let trained = model.checkpoint.is_none() || model.train_seeds.is_empty();
+            checks.require(trained, &[&key("train_seeds")], "a model with a checkpoint is not trained");
             for (list, name) in [(&model.samplers, "samplers"), (&model.grids, "grids"), (&model.blends, "blends")] {
                 checks.require(distinct(list), &[&key(name)], "must be distinct");
             }
@@ -258,9 +309,9 @@ impl Study {
             checks.require(list.iter().all(|n| (1..=1_000_000).contains(n)), &[key], "must be 1 to 1,000,000");
             checks.require(distinct(list), &[key], "must be distinct");
         }
-        checks.require(!s.seeds.is_empty() && distinct(&s.seeds), &["sample.seeds"], "must be distinct, at least one");
-        let seeds = s.seeds.iter().all(|&seed| i64::try_from(seed).is_ok());
-        checks.require(seeds, &["sample.seeds"], format!("must be at most {}", i64::MAX));
+        checks.require(!s.seeds.is_empty(), &["sample.seeds"], "at least one is needed");
+        checks.seeds(&s.seeds, "sample.seeds");
+        checks.seeds(&self.train_seeds, "train_seeds");
         let least = self.evaluate.metric.min_images;
         checks.require(s.count >= least, &["sample.count"], format!("must be at least {least}"));
         for (list, key) in [(&s.samplers, "samplers"), (&s.grids, "grids"), (&s.blends, "blends")] {
@@ -269,12 +320,21 @@ impl Study {
     }
 }
 
+impl Checks {
+    fn seeds(&mut self, seeds: &[u64], key: &str) {
+        self.require(distinct(seeds), &[key], "must be distinct");
+        // Integers of TOML are signed.
+        let fit = seeds.iter().all(|&seed| i64::try_from(seed).is_ok());
+        self.require(fit, &[key], format!("must be at most {}", i64::MAX));
+    }
+}
+
 fn distinct<T: std::hash::Hash + Eq>(list: &[T]) -> bool {
     list.iter().collect::<HashSet<_>>().len() == list.len()
 }
 
 /// A name as the name of a directory: lower-case letters, digits and single hyphens.
-pub(crate) fn slug(name: &str) -> String {
+fn slug(name: &str) -> String {
     let plain = name.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }

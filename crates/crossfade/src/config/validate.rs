@@ -8,7 +8,7 @@ use crate::loss::Supervise;
 use crate::nn::{BackboneConfig, Decoders};
 use crate::sample::gaussian::Churn;
 use crossfade_math::process::Outputs;
-use crossfade_math::{Blend, Precond, ProcessFn, Weighting};
+use crossfade_math::{Blend, PowerProfile, Precond, ProcessFn, Weighting};
 
 /// Collects problems. A check that depends on a key with an earlier problem is skipped, because its message would mislead.
 pub(super) struct Checks {
@@ -84,6 +84,12 @@ impl Checks {
         self.not_negative(o.clip, "optim.clip");
         self.fraction(o.ema_beta, "optim.ema_beta");
         self.at_least_one(o.ema_every, "optim.ema_every");
+        let widths = format!("a relative width must be {}", PowerProfile::RANGE);
+        let fits = |sigma: &f64| PowerProfile::new(*sigma).is_some();
+        self.require(o.ema_sigma.iter().all(fits), &["optim.ema_sigma"], widths.clone());
+        self.require(o.ema_profiles.iter().all(fits), &["optim.ema_profiles"], widths);
+        let ascend = o.ema_profiles.is_sorted_by(|a, b| a < b);
+        self.require(ascend, &["optim.ema_profiles"], "must be distinct, the smallest first");
     }
 
     /// Checks the `[train]` section, as far as it is the same for all runs.
@@ -248,6 +254,10 @@ impl RunConfig {
             self.process.name()
         );
         checks.require(self.process.blends(&s.blend), &["sample.blend", "process.kind"], message);
+        let known = self.process.first_step_is_known() && self.task.is_unconditional();
+        let message = "must be false: what the network returns at t = 1 is known from the mean image only without a condition, \
+                       for the processes adm (all attenuations but the sine) and flow";
+        checks.require(known || !s.free_first_step, &["sample.free_first_step", "process", "task"], message);
         // With invalid options of the process, computing its times would fail too and report the same problem again.
         if (1..=1_000_000).contains(&s.steps) && self.process.validate().is_empty() {
             match s.resolved(&self.process) {

@@ -34,6 +34,8 @@ pub struct Pipeline {
     /// The sides of x_t must be multiples of this.
     unit: usize,
     device: Device,
+    /// The mean of the training images or latents, if it is known: `[C, H, W]`.
+    mean_x0: Option<Vec<f32>>,
     /// The path of the checkpoint, for messages.
     origin: Option<PathBuf>,
 }
@@ -43,19 +45,39 @@ impl Pipeline {
     pub fn open(checkpoint: &Checkpoint, weights: Weights, sample: &SampleConfig, device: &Device) -> Result<Self> {
         let net = checkpoint.denoiser(weights, device)?;
         let latent = Latent::of(checkpoint, device)?;
-        let pipeline = Self::new(net, latent, &checkpoint.config, sample, device)?;
-        Ok(Self { origin: Some(checkpoint.path.clone()), ..pipeline })
+        let mean = checkpoint.mean_x0()?;
+        let pipeline = Self::unchecked(net, latent, mean, &checkpoint.config, sample, device)?;
+        Self { origin: Some(checkpoint.path.clone()), ..pipeline }.checked()
     }
 
-    /// Wraps a network of `config` that is not from a checkpoint, such as one in training.
+    /// Wraps a network of `config` that is not from a checkpoint, such as one in training; `mean_x0` is the mean of its
+    /// training images or latents, shape and values, if it is known.
     pub fn new(
         net: Denoiser,
         latent: Option<Latent>,
+        mean_x0: Option<(Vec<usize>, Vec<f32>)>,
+        config: &RunConfig,
+        sample: &SampleConfig,
+        device: &Device,
+    ) -> Result<Self> {
+        Self::unchecked(net, latent, mean_x0, config, sample, device)?.checked()
+    }
+
+    fn unchecked(
+        net: Denoiser,
+        latent: Option<Latent>,
+        mean_x0: Option<(Vec<usize>, Vec<f32>)>,
         config: &RunConfig,
         sample: &SampleConfig,
         device: &Device,
     ) -> Result<Self> {
         let network = &config.network;
+        let size = network.resolution().map(|side| vec![network.channels(), side, side]);
+        let mean = mean_x0.filter(|(shape, _)| Some(shape) == size.as_ref());
+        // Images that are mirrored half of the time have a symmetric mean. The latents of mirrored images are not exactly
+        // mirrored latents.
+        let mirrored = config.train.flip && latent.is_none();
+        let mean_x0 = mean.map(|(shape, values)| if mirrored { symmetric(values, shape[2]) } else { values });
         Ok(Self {
             sample: sample.resolved(&net.process)?,
             net,
@@ -65,13 +87,28 @@ impl Pipeline {
             resolution: network.resolution(),
             unit: network.unit(),
             device: device.clone(),
+            mean_x0,
             origin: None,
         })
     }
 
     /// The same network with other sampling settings; weights are shared, not copied.
     pub fn with_sample(&self, sample: &SampleConfig) -> Result<Self> {
-        Ok(Self { sample: sample.resolved(self.process())?, ..self.clone() })
+        Self { sample: sample.resolved(self.process())?, ..self.clone() }.checked()
+    }
+
+    /// An error if the evaluation at t = 1 is to be saved and its result is not known.
+    fn checked(self) -> Result<Self> {
+        let known = self.mean_x0.is_some() && self.task.is_unconditional() && self.process().first_step_is_known();
+        if known || !self.sample.free_first_step {
+            return Ok(self);
+        }
+        Err(Error::request(format!(
+            "{}: sample.free_first_step needs the mean of the training images, which checkpoints of unconditional training \
+             with adm (all attenuations but the sine) or flow contain, but not converted ones and those of earlier \
+             versions; set it to false",
+            self.origin()
+        )))
     }
 
     /// The process that the network was trained for.
@@ -141,7 +178,9 @@ impl Pipeline {
         let mut noise =
             |step: usize| Images(tensor(&|start| normals(seed, start.index(), step as u64, Purpose::Step, len)));
         let start = |part: u64| Images(tensor(&|start| start.noise(seed, part, len)));
-        self.run(None, &start, &mut Hooks { noise: &mut noise, observe })
+        let mean = self.mean_x0.as_ref().filter(|_| self.sample.free_first_step);
+        let mean = mean.map(|values| Images(from_vec(values.repeat(starts.len()), shape, &self.device)));
+        self.run(None, mean, &start, &mut Hooks { noise: &mut noise, observe })
     }
 
     /// Samples the 8-bit images `indices` of a seed.
@@ -193,10 +232,11 @@ impl Pipeline {
     fn run(
         &self,
         condition: Option<Tensor<4>>,
+        mean_x0: Option<Images>,
         start: &dyn Fn(u64) -> Images,
         hooks: &mut Hooks<Images>,
     ) -> Result<Sampled<Images>> {
-        let sampled = solve(&self.net.conditioned(condition), &self.sample, start, hooks)?;
+        let sampled = solve(&self.net.conditioned(condition), &self.sample, mean_x0, start, hooks)?;
         self.check_finite(&to_host(sampled.x0.0.clone()))?;
         Ok(sampled)
     }
@@ -211,6 +251,17 @@ impl Pipeline {
             None => message.into(),
         }))
     }
+}
+
+/// The mean of images and their mirror images; `width` is that of a row.
+fn symmetric(mut values: Vec<f32>, width: usize) -> Vec<f32> {
+    for row in values.chunks_exact_mut(width) {
+        for i in 0..width / 2 {
+            let mean = 0.5 * (row[i] + row[width - 1 - i]);
+            (row[i], row[width - 1 - i]) = (mean, mean);
+        }
+    }
+    values
 }
 
 /// The network of a task, with the seed of its noise.
@@ -246,7 +297,7 @@ impl Model for TaskModel<'_> {
         };
         let mut hooks = Hooks { noise: &mut |step| noise(step, Purpose::TileStep), observe: &mut |_| () };
         let start = |part: u64| noise(part as usize, Purpose::Tile);
-        let images = pipeline.pixels(pipeline.run(Some(condition), &start, &mut hooks)?.x0.0);
+        let images = pipeline.pixels(pipeline.run(Some(condition), None, &start, &mut hooks)?.x0.0);
         let [_, c, h, w] = images.dims();
         let values = to_host(images);
         // Checked again, because the decoder of the autoencoder may overflow where the latents were finite.

@@ -9,10 +9,11 @@ use crate::sample::{AttenuationProblem, Form, Hooks, Predict, Sampled};
 use crossfade_math::process::Cld;
 use crossfade_math::{Blend, Field, Gaussian, GaussianFn, Prediction, Process};
 
-/// Samples a batch. `start(0)` gives the standard normals for x at t = 1, `start(1)` those for the velocity of CLD.
+/// Samples a batch. With `mean_x0` the evaluation at t = 1 is saved (§3.5). `start(0)` gives the standard normals for x at t = 1, `start(1)` those for the velocity of CLD.
 pub fn solve(
     net: &Conditioned,
     config: &SampleConfig,
+    mean_x0: Option<Images>,
     start: &dyn Fn(u64) -> Images,
     hooks: &mut Hooks<Images>,
 ) -> Result<Sampled<Images>> {
@@ -26,13 +27,14 @@ pub fn solve(
         Some(Form::Attenuation(adm)) => {
             let mut problem = AttenuationProblem::new(net, adm);
             problem.blend = config.blend.clone();
-            problem.clip = config.clip();
+            (problem.clip, problem.mean_x0) = (config.clip(), mean_x0);
             sampler.run(&problem, &times, start(0), hooks)
         }
         Some(Form::Gaussian(gaussian)) => {
             let denoise = DenoisingNet { net, gaussian, blend: &config.blend, clip: config.clip() };
             let mut problem = GaussianProblem::new(&denoise, gaussian);
             (problem.clip, problem.eta, problem.churn) = (config.clip(), config.eta, config.churn);
+            problem.mean_x0 = mean_x0;
             // At t = 1 the state is taken to be pure noise of deviation σ_1. What is left of x_0, α_1 x_0, is
             // neglected.
             sampler.run(&problem, &times, start(0).scale(gaussian.sigma(1.0)), hooks)

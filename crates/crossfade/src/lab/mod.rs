@@ -168,7 +168,7 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
                 let mut cells = vec![];
                 for &n in &config.evaluations {
                     let times = Grid { kind: grid.clone(), final_t: None };
-                    let steps = sampler.steps_within(&process, &times, n)?;
+                    let steps = sampler.steps_within(&process, &times, n, false)?;
                     let sampled = solve(&oracle, adm, sampler, grid, steps, &start, config.seed.wrapping_add(3))?;
                     let deterministic = !sampler.is_stochastic();
                     cells.push(Cell {

@@ -108,7 +108,7 @@ pub fn curves(config: &LabConfig, process: &Process, data: &Points) -> Result<Ve
         let mut cells = vec![];
         for &n in &config.evaluations {
             let most = n.min(finest * sampler.evaluations_per_step());
-            let steps = sampler.steps_within(process, &Grid { kind: grid.clone(), final_t: None }, most)?;
+            let steps = sampler.steps_within(process, &Grid { kind: grid.clone(), final_t: None }, most, false)?;
             let sampled = solve(&mixture, process, sampler, &grid, steps, from)?;
             cells.push(Cell {
                 steps,

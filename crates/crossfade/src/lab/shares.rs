@@ -86,8 +86,9 @@ impl SharesConfig {
                 }
                 for grid in grids {
                     for &most in &self.evaluations {
-                        let steps = sampler.steps_within(process, &grid, most)?;
-                        let evaluations = sampler.evaluations(process, &sampler.times(process, &grid, steps)?)?;
+                        let steps = sampler.steps_within(process, &grid, most, false)?;
+                        let evaluations =
+                            sampler.evaluations(process, &sampler.times(process, &grid, steps)?, false)?;
                         runs.push(SharesRun { process: *process, sampler, grid: grid.clone(), steps, evaluations });
                     }
                 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::engine::{Device, from_host, to_host};
-use crate::nn::{BackboneConfig, Decoders, NetworkConfig, NetworkPorts, UNetConfig, preset};
+use crate::nn::{Decoders, NetworkConfig, NetworkPorts, UNetConfig, preset};
 use crate::rng::{Purpose, Stream};
 use crossfade_math::process::{Flow, TimeInput};
 use crossfade_math::{Attenuation, NoiseScale, Precond};

@@ -97,30 +97,44 @@ impl Sampler {
         times.map_err(Error::Request)
     }
 
-    /// The number of network evaluations of a run. It is counted by running the sampler on a single number, because
-    /// samplers treat their first and last steps differently.
-    pub fn evaluations(self, process: &Process, times: &[f64]) -> Result<usize> {
+    /// The number of network evaluations of a run; with `free_first_step` that at t = 1 is saved where its result is known.
+    /// It is counted by running the sampler on a single number, because samplers treat their first and last steps
+    /// differently.
+    pub fn evaluations(self, process: &Process, times: &[f64], free_first_step: bool) -> Result<usize> {
+        let mean_x0 = free_first_step.then_some(0.0);
         let sampler = self.resolved(process)?;
         let mut hooks = Hooks { noise: &mut |_| 0.0, observe: &mut |_| () };
         let net = ZeroNetwork { phi_parts: process.phi_parts() };
         let sampled = match sampler.form(process) {
             Some(Form::Velocity(cld)) => sampler.run(&CldProblem::new(&net, cld), times, (0.0, 0.0), &mut hooks),
             Some(Form::Gaussian(gaussian)) => {
-                sampler.run(&GaussianProblem::new(&net, gaussian), times, 1.0, &mut hooks)
+                let mut problem = GaussianProblem::new(&net, gaussian);
+                problem.mean_x0 = mean_x0;
+                sampler.run(&problem, times, 1.0, &mut hooks)
             }
-            Some(Form::Attenuation(adm)) => sampler.run(&AttenuationProblem::new(&net, adm), times, 1.0, &mut hooks),
+            Some(Form::Attenuation(adm)) => {
+                let mut problem = AttenuationProblem::new(&net, adm);
+                problem.mean_x0 = mean_x0;
+                sampler.run(&problem, times, 1.0, &mut hooks)
+            }
             None => Err(Error::Run(format!("{} has no form of {}", sampler.name(), process.name()))),
         };
         Ok(sampled?.nfe)
     }
 
     /// The largest number of steps with at most `most` evaluations; 1 if even one step takes more.
-    pub(crate) fn steps_within(self, process: &Process, grid: &Grid, most: usize) -> Result<usize> {
-        let evaluations = |steps: usize| self.evaluations(process, &self.times(process, grid, steps)?);
+    pub(crate) fn steps_within(
+        self,
+        process: &Process,
+        grid: &Grid,
+        most: usize,
+        free_first_step: bool,
+    ) -> Result<usize> {
+        let evaluations = |steps: usize| self.evaluations(process, &self.times(process, grid, steps)?, free_first_step);
         // The first guess may be off: some samplers take fewer evaluations in the first or last step, and some grids
         // have an extra step at the end.
         let mut steps = (most / self.evaluations_per_step()).max(1);
-        while steps < most && evaluations(steps + 1).is_ok_and(|n| n <= most) {
+        while steps <= most && evaluations(steps + 1).is_ok_and(|n| n <= most) {
             steps += 1;
         }
         while steps > 1 && evaluations(steps)? > most {

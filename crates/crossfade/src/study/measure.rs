@@ -99,7 +99,7 @@ impl Work<'_> {
         let values = accumulator.finish()?.report.values;
         let finish = |(t, accumulator): (f64, Box<dyn Accumulator>)| Ok((t, accumulator.finish()?.report.values));
         let estimate_metric = estimates.into_iter().map(finish).collect::<Result<Vec<_>>>()?;
-        // One sheet per row and column is enough for the report.
+        // One sheet per training, row and column is enough.
         if cell.seed == self.plan.study.sample.seeds[0] {
             let sheet = contact_sheet(&shown.iter().map(reduced).collect::<Vec<_>>(), SHEET_COLUMNS, 1, 1);
             write_atomic(self.dir.sheet(&cell.key), &sheet.encode_png(&[])?)?;
@@ -117,7 +117,7 @@ impl Work<'_> {
         work: &mut dyn FnMut([u64; 2]) -> Result<()>,
     ) -> Result<bool> {
         let row = &rows(&self.plan.study)[cell.row];
-        let (cost, count) = (self.cost(row.model, cell)?, self.plan.study.sample.count);
+        let (cost, count) = (self.cost(cell)?, self.plan.study.sample.count);
         let mut report = |done: u64| {
             self.done.set(self.done.get() + done);
             let (done, all) = (self.done.get(), self.all);

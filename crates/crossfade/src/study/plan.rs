@@ -1,18 +1,16 @@
 //! A study with the configurations of its models, its rows and its columns.
 use crate::checkpoint::{self, Checkpoint};
-use crate::config::{RunConfig, SampleConfig, Study, StudyModel, slug};
+use crate::config::{RunConfig, SampleConfig, Study, StudyModel, Training};
 use crate::error::{Error, Result};
 use crate::metrics::Compared;
 use crossfade_math::GridKind;
 use std::path::{Path, PathBuf};
 
-/// One model of a study.
+/// One training of a model of a study.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// Its name in tables.
-    pub name: String,
-    /// Its name in files.
-    pub slug: String,
+    /// The model and the seed.
+    pub training: Training,
     /// Its configuration of training and sampling.
     pub config: RunConfig,
     /// Its weights, if they are not trained by the study.
@@ -39,7 +37,7 @@ pub struct Row {
 pub struct Plan {
     /// The study as in its file.
     pub study: Study,
-    /// The models, in the order of the study.
+    /// The trainings of the models, in the order of the study.
     pub models: Vec<Model>,
     /// The configuration that the models start from; it names the images to compare with.
     pub base: RunConfig,
@@ -67,38 +65,32 @@ impl Plan {
             true => None,
             false => Some(RunConfig::load(&dir.join(&study.base))?.with_overrides(&study.set)?),
         };
-        let (mut models, mut problems) = (vec![], vec![]);
+        let (mut configs, mut problems) = (vec![], vec![]);
         for written in &study.model {
             match configured(written, base.as_ref(), dir) {
-                Ok(config) => models.push(Model {
-                    name: written.name.clone(),
-                    slug: slug(&written.name),
-                    // The paths in the configuration of a checkpoint include the data root already.
-                    config: if written.checkpoint.is_some() { config } else { rooted(config) },
-                    checkpoint: written.checkpoint.as_ref().map(|path| dir.join(path)),
-                }),
+                // The paths in the configuration of a checkpoint include the data root already.
+                Ok(config) => {
+                    configs.push((written, if written.checkpoint.is_some() { config } else { rooted(config) }))
+                }
                 Err(error) => {
                     problems.extend(error.to_string().lines().map(|l| format!("model {}: {l}", written.name)))
                 }
             }
         }
-        for model in &models {
-            if let Err(problem) = check_metric(&study, &model.config) {
-                problems.push(format!("model {}: {problem}", model.name));
+        for (StudyModel { name, .. }, config) in &configs {
+            if let Err(problem) = check_metric(&study, config) {
+                problems.push(format!("model {name}: {problem}"));
             }
-            if study.evaluate.watches_estimates() && !model.config.process.estimates_x0() {
-                problems.push(format!(
-                    "model {}: cld has no estimate of x_0: leave evaluate.estimate and estimate_metric out",
-                    model.name
-                ));
+            if study.evaluate.watches_estimates() && !config.process.estimates_x0() {
+                let advice = "leave evaluate.estimate and estimate_metric out";
+                problems.push(format!("model {name}: cld has no estimate of x_0: {advice}"));
             }
         }
         if problems.is_empty() {
             for row in rows(&study) {
-                let sampled =
-                    study.sample.columns().iter().map(|&n| row.sampling(&models[row.model].config, &study, n));
+                let sampled = study.sample.columns().iter().map(|&n| row.sampling(&configs[row.model].1, &study, n));
                 if let Some(error) = sampled.filter_map(Result::err).next() {
-                    let named = |line| format!("model {}: {line}", models[row.model].name);
+                    let named = |line| format!("model {}: {line}", study.model[row.model].name);
                     problems.extend(error.to_string().lines().map(named));
                 }
             }
@@ -106,6 +98,12 @@ impl Plan {
         if !problems.is_empty() {
             return Err(Error::Config(problems));
         }
+        let trained = |training: Training| {
+            let config = configs[training.model].1.clone();
+            let checkpoint = study.model[training.model].checkpoint.as_ref().map(|path| dir.join(path));
+            Model { config: RunConfig { seed: training.seed.unwrap_or(config.seed), ..config }, training, checkpoint }
+        };
+        let models: Vec<Model> = study.trainings().into_iter().map(trained).collect();
         let Some(first) = models.first() else { return Err(Error::request("a study needs a model")) };
         let held_out = base.as_ref().unwrap_or(&first.config).clone().with_overrides(&study.evaluate.held_out)?;
         let base = base.map_or_else(|| first.config.clone(), rooted);
@@ -116,6 +114,19 @@ impl Plan {
     /// The rows of the table.
     pub fn rows(&self) -> Vec<Row> {
         rows(&self.study)
+    }
+
+    /// The configuration of the model of a row, with the seed of its first training.
+    pub(super) fn config_of(&self, row: &Row) -> &RunConfig {
+        // Every model has a training.
+        self.models.iter().find(|model| model.training.model == row.model).map_or(&self.base, |model| &model.config)
+    }
+
+    /// The number of measurements: one for each row, column, training and sampling seed.
+    pub fn measurements(&self) -> usize {
+        let trainings = |row: &Row| self.models.iter().filter(|model| model.training.model == row.model).count();
+        let axes = &self.study.sample;
+        self.rows().iter().map(trainings).sum::<usize>() * axes.columns().len() * axes.seeds.len()
     }
 }
 
@@ -203,7 +214,7 @@ impl Row {
             with(column).times(&process)?;
             return Ok(with(column));
         }
-        let steps = sample.sampler.steps_within(&process, &sample.grid, column)?;
+        let steps = sample.sampler.steps_within(&process, &sample.grid, column, sample.free_first_step)?;
         let least = with(steps).evaluations(&process)?;
         if least > column {
             let sampler = sample.sampler.name();

@@ -1,13 +1,14 @@
 //! Training of a diffusion network: gradients of micro-batches are accumulated to one optimiser step.
 use super::Summary;
 use super::batch::{Prepared, prepare};
+use super::mean::MeanImage;
 use super::optimiser::Gradients;
 use super::run_loop::{self, Training};
 use super::sheet;
 use super::start::start;
 use super::state::TrainState;
 use crate::checkpoint::{Checkpoint, RunDir};
-use crate::config::RunConfig;
+use crate::config::{RunConfig, SampleConfig};
 use crate::data::{Dataset, Image};
 use crate::engine::{Device, Tensor, from_vec};
 use crate::error::{Error, Result};
@@ -114,8 +115,12 @@ impl Training for DiffusionTraining<'_> {
         let began = Instant::now();
         let (mut loss, mut grads) = (0.0, None::<Gradients>);
         let (mut samples, statistics) = (vec![], Statistics::default());
-        for _ in 0..config.train.accumulate {
+        for micro in 0..config.train.accumulate as u64 {
             let batch = loader.next_batch()?;
+            if let Some(mean) = &mut state.mean_x0 {
+                // Before augmentation: sampling makes images without it.
+                mean.add(&batch.x0, state.step * config.train.accumulate as u64 + micro + 1);
+            }
             samples.extend(batch.counters.iter().copied());
             // Dropout masks depend on (seed, step, sample) only, so that a resumed run draws the same ones.
             let key = DropoutKey { seed: config.seed, step: state.step, samples: batch.counters.clone() };
@@ -152,12 +157,20 @@ impl Training for DiffusionTraining<'_> {
     fn sheet(&self) -> Result<Image> {
         let config = self.config;
         let net = self.state.averaged(config, self.device)?;
-        let pipeline = Pipeline::new(net, self.state.latent.clone(), config, &config.sample, self.device)?;
+        let (latent, mean) = (self.state.latent.clone(), self.state.mean_x0.as_ref().map(MeanImage::parts));
+        // A run that was begun before the mean was measured has none.
+        let free_first_step = config.sample.free_first_step && mean.is_some();
+        let sample = SampleConfig { free_first_step, ..config.sample.clone() };
+        let pipeline = Pipeline::new(net, latent, mean, config, &sample, self.device)?;
         sheet::draw(&pipeline, config, &*self.dataset)
     }
 
     fn save(&self, path: &Path) -> Result<()> {
         self.state.save(path, self.config)
+    }
+
+    fn save_averages(&self, path: &Path) -> Result<()> {
+        self.state.save_averages(path, self.config)
     }
 }
 

@@ -5,6 +5,7 @@ mod batch;
 mod diffusion;
 mod events;
 mod log;
+mod mean;
 mod optimiser;
 mod run_loop;
 mod sheet;
