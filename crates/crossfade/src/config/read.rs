@@ -71,8 +71,26 @@ pub(super) fn read<T: DeserializeOwned + Serialize + Default>(table: &Table) -> 
     // Serde ignores unknown options of enum variants without fields. Keys that are not in the serialised result had no
     // effect.
     let resolved = Table::try_from(&value).unwrap_or_default();
-    report_ignored(&table, &resolved, "", &mut problems);
+    let mut ignored = Vec::new();
+    report_ignored(&table, &resolved, "", &mut ignored);
+    problems.extend(ignored.into_iter().filter(|finding| !is_read::<T>(&table, &finding.path)));
     (value, problems)
+}
+
+/// Whether serde reads the option at `path`: then a value of a type that no option has is an error. Some options are read but
+/// not written while they have their default.
+fn is_read<T: DeserializeOwned>(table: &Table, path: &str) -> bool {
+    let mut probe = table.clone();
+    let (sections, key) = path.rsplit_once('.').map_or((None, path), |(sections, key)| (Some(sections), key));
+    let mut sections = sections.into_iter().flat_map(|sections| sections.split('.'));
+    let Some(inner) = sections.try_fold(&mut probe, |table, section| table.get_mut(section)?.as_table_mut()) else {
+        return false;
+    };
+    match (inner.get_mut(key), "1979-05-27".parse()) {
+        (Some(value), Ok(date)) if !value.is_table() => *value = Value::Datetime(date),
+        _ => return false,
+    }
+    attempt::<T>(&probe).is_err()
 }
 
 fn attempt<T: DeserializeOwned>(table: &Table) -> Result<T, toml::de::Error> {
