@@ -107,6 +107,15 @@ fn the_papers_runs_have_the_printed_values() {
     }
 }
 
+/// Options that are not written while they have their default may still be given.
+#[test]
+fn an_unwritten_default_may_be_given() {
+    assert_eq!(RunConfig::parse("[network]\npatch = 1", "x").unwrap(), RunConfig::default());
+    assert_eq!(RunConfig::default().with_overrides(&["network.patch=1"]).unwrap(), RunConfig::default());
+    let error = RunConfig::parse("[network]\npacth = 1", "x").unwrap_err().to_string();
+    assert!(error.contains("did you mean `patch`"), "{error}");
+}
+
 #[test]
 fn an_empty_file_is_the_default() {
     assert_eq!(RunConfig::parse("", "empty.toml").unwrap(), RunConfig::default());
