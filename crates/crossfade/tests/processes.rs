@@ -286,11 +286,12 @@ fn every_process_trains_resumes_and_samples() {
                 batch: 2,
                 trajectory: false,
                 between: None,
+                guide: None,
                 out: out.clone(),
             };
             let made = run(&checkpoint, Weights::Ema, &how, &job, &Device::flex(), &mut |_, _| ()).unwrap();
             assert_eq!(made.evaluations, how.evaluations(&process).unwrap(), "{name} {sampler:?}");
-            assert!(reproduce(&out.join("000001.png"), Some(&a), &Device::flex()).unwrap().identical, "{name}");
+            assert!(reproduce(&out.join("000001.png"), Some(&a), None, &Device::flex()).unwrap().identical, "{name}");
         }
     }
 }

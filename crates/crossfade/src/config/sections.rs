@@ -1,8 +1,8 @@
 //! The sections whose types belong to no other module.
 use crate::error::Result;
 use crate::loader::LoaderConfig;
-use crate::sample::Sampler;
 use crate::sample::gaussian::Churn;
+use crate::sample::{Guidance, Sampler};
 use crossfade_math::{Blend, EmaSchedule, Grid, LrSchedule, Process};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -87,6 +87,10 @@ pub struct TrainConfig {
     pub flip: bool,
     /// Probability of each transformation of EDM's augmentation pipeline (§2.6); 0 for none.
     pub augment: f64,
+    /// Probability that a training sample is shown without its class, so that one network learns both: with a class and
+    /// without. Guidance needs both.
+    #[serde(skip_serializing_if = "is_default_dropout")]
+    pub label_dropout: f64,
     /// Activation checkpointing: activations that are cheap to compute are recomputed in the backward pass, which takes
     /// less memory and more time. Results are bit-identical.
     pub recompute: bool,
@@ -112,6 +116,7 @@ impl Default for TrainConfig {
             accumulate: 1,
             flip: true,
             augment: 0.0,
+            label_dropout: LABEL_DROPOUT,
             recompute: false,
             loader_threads: 2,
             log_every: 10,
@@ -121,6 +126,14 @@ impl Default for TrainConfig {
             tensorboard: true,
         }
     }
+}
+
+/// The usual probability of training samples without their class.
+pub(super) const LABEL_DROPOUT: f64 = 0.1;
+
+/// Defaults of the options for classes are not written, so that the fingerprints of networks without classes stay the same.
+fn is_default_dropout(dropout: &f64) -> bool {
+    *dropout == LABEL_DROPOUT
 }
 
 impl TrainConfig {
@@ -180,6 +193,31 @@ pub struct SampleConfig {
     pub grid: Grid,
     /// The noise that the sampler `heun-churn` adds.
     pub churn: Churn,
+    /// The class of the images of a network with classes: a name or number, several with commas between them or `all`
+    /// (image k gets class k mod n of these n), `random` (drawn for each image), or `none`.
+    #[serde(skip_serializing_if = "is_random")]
+    pub class: String,
+    /// The weight w of guidance: 1 for none, which takes one network evaluation in place of two.
+    #[serde(skip_serializing_if = "is_one")]
+    pub guidance: f64,
+    /// The times [from, to] between which predictions are guided; t = 1 is noise.
+    #[serde(skip_serializing_if = "is_whole")]
+    pub guidance_interval: [f64; 2],
+}
+
+/// The default of `sample.class`.
+pub(crate) const RANDOM_CLASS: &str = "random";
+
+fn is_random(class: &str) -> bool {
+    class == RANDOM_CLASS
+}
+
+fn is_one(guidance: &f64) -> bool {
+    *guidance == 1.0
+}
+
+fn is_whole(interval: &[f64; 2]) -> bool {
+    *interval == Guidance::NONE.interval
 }
 
 impl Default for SampleConfig {
@@ -192,6 +230,9 @@ impl Default for SampleConfig {
             eta: 0.0,
             grid: Grid::default(),
             churn: Churn::default(),
+            class: RANDOM_CLASS.into(),
+            guidance: Guidance::NONE.scale,
+            guidance_interval: Guidance::NONE.interval,
         }
     }
 }
@@ -200,6 +241,11 @@ impl SampleConfig {
     /// The bound that x̂_0 is clamped to, if it is.
     pub fn clip(&self) -> Option<f64> {
         (self.clip > 0.0).then_some(self.clip)
+    }
+
+    /// How predictions are guided.
+    pub fn guidance(&self) -> Guidance {
+        Guidance { scale: self.guidance, interval: self.guidance_interval }
     }
 
     /// The settings with `auto` replaced by a sampler and a grid; an error if the sampler cannot run on the process.
@@ -216,6 +262,6 @@ impl SampleConfig {
 
     /// Network evaluations per image.
     pub fn evaluations(&self, process: &Process) -> Result<usize> {
-        self.sampler.resolved(process)?.evaluations(process, &self.times(process)?)
+        self.sampler.resolved(process)?.guided_evaluations(process, &self.times(process)?, self.guidance())
     }
 }

@@ -1,4 +1,7 @@
 //! Image generation: image k is a pure function of (weights, settings, seed, k), whatever the batch size and the shard.
+mod classes;
+mod guide;
+mod guided;
 mod job;
 mod pipeline;
 mod recipe;
@@ -6,6 +9,7 @@ mod solve;
 mod start;
 
 pub use crate::latent::to_images;
+pub use guide::GuideRecipe;
 pub use job::{Job, JobReport, Shard, run};
 pub use pipeline::{Pipeline, TaskModel};
 pub use recipe::{Recipe, Reproduced, reproduce};

@@ -23,7 +23,7 @@ pub use processes::{grids as process_grids, processes, samplers as process_sampl
 pub use report::{Cell, Curve, LabReport};
 
 use crate::error::{Error, Result};
-use crate::sample::{AttenuationProblem, Hooks, Predict, Sampler};
+use crate::sample::{AttenuationProblem, Guidance, Hooks, Predict, Sampler};
 use crossfade_math::{Adm, Attenuation, Grid, GridKind, NoiseScale, Process};
 
 /// The options of the laboratory.
@@ -158,7 +158,7 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
                 let mut cells = vec![];
                 for &n in &config.evaluations {
                     let times = Grid { kind: grid.clone(), final_t: None };
-                    let steps = sampler.steps_within(&process, &times, n)?;
+                    let steps = sampler.steps_within(&process, &times, Guidance::NONE, n)?;
                     let sampled = solve(&oracle, adm, sampler, grid, steps, &start, config.seed.wrapping_add(3))?;
                     let deterministic = !sampler.is_stochastic();
                     cells.push(Cell {

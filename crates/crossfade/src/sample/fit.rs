@@ -4,7 +4,7 @@
 //! which form a sampler uses on a process.
 use super::cld::{CldProblem, VelocityScore};
 use super::gaussian::{Denoise, GaussianProblem};
-use super::{AttenuationProblem, Heads, Hooks, Predict, Sampler};
+use super::{AttenuationProblem, Guidance, Heads, Hooks, Predict, Sampler};
 use crate::error::{Error, Result};
 use crossfade_math::process::Cld;
 use crossfade_math::{Adm, Gaussian, GaussianFn, Grid, GridKind, Prediction, Process, ProcessFn};
@@ -97,12 +97,17 @@ impl Sampler {
         times.map_err(Error::Request)
     }
 
-    /// The number of network evaluations of a run. It is counted by running the sampler on a single number, because
-    /// samplers treat their first and last steps differently.
+    /// The number of network evaluations of a run without guidance.
     pub fn evaluations(self, process: &Process, times: &[f64]) -> Result<usize> {
+        self.guided_evaluations(process, times, Guidance::NONE)
+    }
+
+    /// The number of network evaluations of a run. It is counted by running the sampler on a single number, because
+    /// samplers treat their first and last steps differently, and evaluate the network between the times of the grid.
+    pub fn guided_evaluations(self, process: &Process, times: &[f64], guidance: Guidance) -> Result<usize> {
         let sampler = self.resolved(process)?;
         let mut hooks = Hooks { noise: &mut |_| 0.0, observe: &mut |_| () };
-        let net = ZeroNetwork { phi_parts: process.phi_parts() };
+        let net = ZeroNetwork { phi_parts: process.phi_parts(), guidance };
         let sampled = match sampler.form(process) {
             Some(Form::Velocity(cld)) => sampler.run(&CldProblem::new(&net, cld), times, (0.0, 0.0), &mut hooks),
             Some(Form::Gaussian(gaussian)) => {
@@ -115,8 +120,8 @@ impl Sampler {
     }
 
     /// The largest number of steps with at most `most` evaluations; 1 if even one step takes more.
-    pub(crate) fn steps_within(self, process: &Process, grid: &Grid, most: usize) -> Result<usize> {
-        let evaluations = |steps: usize| self.evaluations(process, &self.times(process, grid, steps)?);
+    pub(crate) fn steps_within(self, process: &Process, grid: &Grid, guidance: Guidance, most: usize) -> Result<usize> {
+        let evaluations = |steps: usize| self.guided_evaluations(process, &self.times(process, grid, steps)?, guidance);
         // The first guess may be off: some samplers take fewer evaluations in the first or last step, and some grids
         // have an extra step at the end.
         let mut steps = (most / self.evaluations_per_step()).max(1);
@@ -133,11 +138,15 @@ impl Sampler {
 /// A network whose outputs are all zero, to count evaluations.
 struct ZeroNetwork {
     phi_parts: usize,
+    guidance: Guidance,
 }
 
 impl Predict<f64> for ZeroNetwork {
     fn predict(&self, _: &f64, _: f64) -> Result<Heads<f64>> {
         Ok(Heads { phi: vec![0.0; self.phi_parts], eps: 0.0 })
+    }
+    fn evaluations(&self, t: f64) -> usize {
+        self.guidance.evaluations(t)
     }
 }
 
@@ -145,10 +154,16 @@ impl Denoise<f64> for ZeroNetwork {
     fn denoise(&self, _: &f64, _: f64) -> Result<Prediction<f64>> {
         Ok(Prediction { x0: 0.0, eps: 0.0 })
     }
+    fn evaluations(&self, t: f64) -> usize {
+        self.guidance.evaluations(t)
+    }
 }
 
 impl VelocityScore<f64> for ZeroNetwork {
     fn score(&self, _: &f64, _: &f64, _: f64) -> Result<f64> {
         Ok(0.0)
+    }
+    fn evaluations(&self, t: f64) -> usize {
+        self.guidance.evaluations(t)
     }
 }

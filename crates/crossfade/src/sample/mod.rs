@@ -12,12 +12,14 @@ mod data2m;
 mod first_order;
 mod fit;
 pub mod gaussian;
+mod guidance;
 mod midpoint;
 mod predictor_corrector;
 mod reference_heun;
 mod registry;
 
 pub use fit::Form;
+pub use guidance::Guidance;
 pub use registry::Sampler;
 
 use crate::error::{Error, Result};
@@ -37,6 +39,11 @@ pub struct Heads<F> {
 pub trait Predict<F> {
     /// phi_hat and eps_hat at (x_t, t); t is in (0, 1].
     fn predict(&self, x_t: &F, t: f64) -> Result<Heads<F>>;
+
+    /// Network evaluations that a prediction at time t takes: 2 where it is guided.
+    fn evaluations(&self, _t: f64) -> usize {
+        1
+    }
 }
 
 /// A network, the process that it was trained for, and the settings of a run.
@@ -59,9 +66,9 @@ impl<'a, F: Field> AttenuationProblem<'a, F> {
         Self { net, process, blend: Blend::Heads, clip: None, evaluations: Cell::new(0) }
     }
 
-    /// Evaluates the network once at (x_t, t).
+    /// The estimate of the network at (x_t, t).
     fn estimate(&self, x_t: &F, t: f64) -> Result<Estimate<F>> {
-        self.evaluations.set(self.evaluations.get() + 1);
+        self.evaluations.set(self.evaluations.get() + self.net.evaluations(t));
         let heads = self.net.predict(x_t, t)?;
         Ok(self.blend.estimate(&self.process, x_t, &heads.phi, &heads.eps, t, self.clip))
     }

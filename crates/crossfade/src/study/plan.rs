@@ -200,7 +200,7 @@ impl Row {
             with(column).times(&process)?;
             return Ok(with(column));
         }
-        let steps = sample.sampler.steps_within(&process, &sample.grid, column)?;
+        let steps = sample.sampler.steps_within(&process, &sample.grid, sample.guidance(), column)?;
         let least = with(steps).evaluations(&process)?;
         if least > column {
             let sampler = sample.sampler.name();

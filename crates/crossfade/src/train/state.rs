@@ -17,6 +17,8 @@ pub struct TrainState {
     pub net: Denoiser,
     /// The autoencoder of a latent diffusion run; it is stored in the checkpoints too.
     pub latent: Option<Latent>,
+    /// The names of the classes of the images; empty for a network without classes.
+    pub class_names: Vec<String>,
     optimiser: Optimiser,
 }
 
@@ -36,7 +38,7 @@ impl TrainState {
     /// The state at step 0 of a given network.
     fn with(network: Network, config: &RunConfig) -> Self {
         let optimiser = Optimiser::new(&network, |name| config.network.is_trained(name));
-        Self { step: 0, net: config.denoiser(network), latent: None, optimiser }
+        Self { step: 0, net: config.denoiser(network), latent: None, class_names: vec![], optimiser }
     }
 
     /// The state in a checkpoint. The network is that of the configuration in the checkpoint.
@@ -50,6 +52,7 @@ impl TrainState {
         state.net.network = restored.map_err(|e| Error::file(&checkpoint.path, e.to_string()))?;
         state.step = checkpoint.step;
         state.latent = Latent::of(checkpoint, device)?;
+        state.class_names = checkpoint.class_names.clone();
         Ok(state)
     }
 
@@ -57,6 +60,7 @@ impl TrainState {
     pub fn save(&self, path: &Path, config: &RunConfig) -> Result<()> {
         let mut tensors = self.optimiser.tensors(&self.net.network, "");
         let mut metadata = checkpoint::metadata(config, self.step)?;
+        metadata.extend(checkpoint::class_names_entry(&self.class_names));
         if let Some(latent) = &self.latent {
             tensors.extend(latent.tensors());
             metadata.extend([checkpoint::first_stage_entry(latent.config())?]);

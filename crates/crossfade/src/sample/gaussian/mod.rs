@@ -17,6 +17,11 @@ use std::cell::Cell;
 pub trait Denoise<F> {
     /// x̂_0 and eps_hat at (x_t, t).
     fn denoise(&self, x_t: &F, t: f64) -> Result<Prediction<F>>;
+
+    /// Network evaluations that this takes at time t: 2 where the network is guided.
+    fn evaluations(&self, _t: f64) -> usize {
+        1
+    }
 }
 
 /// A network, the process that it was trained for, and the settings of a run.
@@ -40,9 +45,9 @@ impl<'a, F: Field> GaussianProblem<'a, F> {
         Self { net, process, clip: None, eta: 0.0, churn: Churn::CIFAR10, evaluations: Cell::new(0) }
     }
 
-    /// Evaluates the network once at (x_t, t).
+    /// The prediction of the network at (x_t, t).
     fn predict(&self, x_t: &F, t: f64) -> Result<Prediction<F>> {
-        self.evaluations.set(self.evaluations.get() + 1);
+        self.evaluations.set(self.evaluations.get() + self.net.evaluations(t));
         let prediction = self.net.denoise(x_t, t)?;
         // Clamping needs a recomputed eps, or x_t would no longer be α_t x̂_0 + σ_t eps.
         let Some(clip) = self.clip else { return Ok(prediction) };
