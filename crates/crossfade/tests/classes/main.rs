@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 mod labels;
 mod sampling;
+mod study;
 mod training;
 
 use crossfade::checkpoint::{self, Checkpoint};

@@ -30,6 +30,7 @@ pub fn config(case: &Case) -> UNetConfig {
         decoders: if module.starts_with("uncond_unet_sd") { Decoders::One } else { Decoders::Two },
         dropout: settings["dropout"].as_f64().unwrap(),
         augment_dim: number("augment_dim"),
+        classes: 0,
         skip_scaling: module == "uncond_unet_sd_3",
     }
 }
