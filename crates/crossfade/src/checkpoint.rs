@@ -5,10 +5,11 @@
 //! the whole configuration, the step, the tool's version and a checksum of the tensors. Files are written to a
 //! temporary name and then renamed, so that a killed run never leaves an incomplete checkpoint.
 use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
+use crate::data::classes::numbers;
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::nn::weights::apply;
-use crate::nn::{AutoencoderConfig, Denoiser};
+use crate::nn::{AutoencoderConfig, BackboneConfig, Denoiser};
 use crate::tensorfile::{HostTensor, TensorFile, TensorMap};
 pub use crate::torchfile::Weights;
 use std::cell::RefCell;
@@ -25,6 +26,8 @@ pub struct Checkpoint {
     pub step: u64,
     /// Checksum of its tensors, which identifies the weights in reports and pictures.
     pub checksum: String,
+    /// The names of the classes that the network knows; empty for a network without classes.
+    pub class_names: Vec<String>,
     opened: Opened,
 }
 
@@ -61,9 +64,15 @@ pub(crate) fn first_stage_entry(config: &AutoencoderConfig) -> Result<(String, S
     Ok((FIRST_STAGE_CONFIG.to_string(), text))
 }
 
+/// The metadata entry with the names of the classes; none for a network without classes.
+pub(crate) fn class_names_entry(names: &[String]) -> Option<(String, String)> {
+    (!names.is_empty()).then(|| (CLASS_NAMES.to_string(), serde_json::json!(names).to_string()))
+}
+
 const VERSION: &str = "crossfade";
 const CONFIG: &str = "config";
 const STEP: &str = "step";
+const CLASS_NAMES: &str = "classes";
 const FIRST_STAGE_CONFIG: &str = "first_stage";
 /// The prefix of the weights of a latent run's autoencoder, as in the reference.
 pub(crate) const FIRST_STAGE: &str = "first_stage_model.";
@@ -99,6 +108,18 @@ impl Opened {
         Ok(Self { config, step, checksum, file })
     }
 
+    /// The names of `count` classes; their numbers if the file names none, as a converted one.
+    fn class_names(&self, path: &Path, count: usize) -> Result<Vec<String>> {
+        let Some(text) = self.file.metadata().remove(CLASS_NAMES) else { return Ok(numbers(count)) };
+        let names: Vec<String> = serde_json::from_str(&text)
+            .map_err(|e| Error::file(path, format!("the names of its classes are unreadable: {e}")))?;
+        if names.len() != count {
+            let message = format!("names {} classes, but its network has {count}", names.len());
+            return Err(Error::file(path, message));
+        }
+        Ok(names)
+    }
+
     /// All tensors, by name; an error if the file is damaged.
     pub fn read(&self) -> Result<TensorMap> {
         let tensors = self.file.read_all()?;
@@ -116,7 +137,9 @@ impl Checkpoint {
             return Err(Error::file(path, message));
         }
         let config = RunConfig::parse(&opened.config, &path.display().to_string())?;
-        Ok(Self { path: path.to_path_buf(), config, step: opened.step, checksum: opened.checksum.clone(), opened })
+        let class_names = opened.class_names(path, config.network.classes())?;
+        let (step, checksum) = (opened.step, opened.checksum.clone());
+        Ok(Self { path: path.to_path_buf(), config, step, checksum, class_names, opened })
     }
 
     /// All tensors, by name; an error if the file is damaged.

@@ -9,11 +9,13 @@ use crossfade::lab::{GaussianOracle, Mixture, Oracle, Points, normals};
 use crossfade::math::{Adm, Attenuation, Field, GaussianFn, NoiseScale, Process};
 use crossfade::nn::{Decoders, UNetConfig};
 use crossfade::sample::gaussian::GaussianProblem;
-use crossfade::sample::{AttenuationProblem, Form, Hooks, Sampler, State};
+use crossfade::sample::{AttenuationProblem, EvaluationOptions, Form, Guidance, Hooks, Sampler, State};
 use crossfade::tensorfile::save_tensors;
 use crossfade::train::{RunDir, train};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+const FREE: EvaluationOptions = EvaluationOptions { guidance: Guidance::NONE, free_first_step: true };
 
 /// A network that trains in moments, on eight images.
 fn small() -> RunConfig {
@@ -71,7 +73,7 @@ fn the_free_first_step_is_that_of_an_ideal_network() {
             let saved = usize::from(process.first_step_is_known());
             let name = format!("{process:?} {}", sampler.name());
             assert_eq!(whole.nfe, free.nfe + saved, "{name}");
-            assert_eq!(sampler.evaluations(&process, &times, true).unwrap(), free.nfe, "{name}");
+            assert_eq!(sampler.evaluations(&process, &times, FREE).unwrap(), free.nfe, "{name}");
             let error = whole.x0.data.iter().zip(&free.x0.data).fold(0f64, |m, (a, b)| m.max((a - b).abs()));
             assert!(error < 1e-9, "{name}: {error}");
             checked += saved;
@@ -81,7 +83,7 @@ fn the_free_first_step_is_that_of_an_ideal_network() {
         }
         // A first time below 1 is evaluated as any other.
         let own = Sampler::Auto.resolved(&process).unwrap();
-        assert_eq!(own.evaluations(&process, &[0.9, 0.5, 0.0], true).unwrap(), 2);
+        assert_eq!(own.evaluations(&process, &[0.9, 0.5, 0.0], FREE).unwrap(), 2);
     }
     assert!(checked > 50, "{checked}");
 }

@@ -308,6 +308,7 @@ fn image_k_is_the_same_for_every_batch_shard_and_thread_count() {
                 batch,
                 trajectory: false,
                 between: None,
+                guide: None,
                 out: out.clone(),
             };
             let config = SampleConfig { sampler: Sampler::Alg2, steps: 4, ..SampleConfig::default() };
@@ -337,24 +338,25 @@ fn a_picture_reproduces_itself() {
             batch: 3,
             trajectory: true,
             between,
+            guide: None,
             out: out.clone(),
         };
         let config = SampleConfig { sampler: Sampler::Alg2Second, steps: 3, ..SampleConfig::default() };
         run(&checkpoint, Weights::Ema, &config, &job, &Device::flex(), &mut |_, _| ()).unwrap();
         let picture = out.join(first);
-        let again = reproduce(&picture, Some(&checkpoint.path), &Device::flex()).unwrap();
+        let again = reproduce(&picture, Some(&checkpoint.path), None, &Device::flex()).unwrap();
         assert!(again.identical && again.png == std::fs::read(&picture).unwrap());
         // Without being told, the checkpoint is found one level up.
-        assert!(reproduce(&picture, None, &Device::flex()).unwrap().identical);
+        assert!(reproduce(&picture, None, None, &Device::flex()).unwrap().identical);
     }
     assert!(out.join("sheet.png").is_file() && out.join("000000-path.png").is_file());
     // A recipe is what somebody wrote into a picture: an absurd one is an error, not a crash.
     let (mut recipe, _) = Recipe::read(&out.join("000000.png")).unwrap();
     recipe.sample.steps = 2_000_000_000_000_000_000;
     std::fs::write(out.join("bad.png"), recipe.png(&Image::new(1, 1, 1, vec![0])).unwrap()).unwrap();
-    let bad = reproduce(&out.join("bad.png"), Some(&checkpoint.path), &Device::flex()).err().unwrap().to_string();
+    let bad = reproduce(&out.join("bad.png"), Some(&checkpoint.path), None, &Device::flex()).err().unwrap().to_string();
     assert!(bad.contains("bad.png") && bad.contains("sample.steps"), "{bad}");
-    let sheet = reproduce(&out.join("sheet.png"), None, &Device::flex()).err().unwrap().to_string();
+    let sheet = reproduce(&out.join("sheet.png"), None, None, &Device::flex()).err().unwrap().to_string();
     assert!(sheet.contains("no crossfade recipe"), "{sheet}");
 }
 

@@ -16,6 +16,7 @@ mod validate;
 
 pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use difference::{Difference, differences};
+pub(crate) use sections::RANDOM_CLASS;
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::{BATCH, Sizes};
 pub use study::{Axes, Evaluate, Study, StudyModel, Training};

@@ -50,6 +50,9 @@ pub struct StudyModel {
     pub grids: Vec<String>,
     /// Its blends of the two heads, in place of the study's.
     pub blends: Vec<String>,
+    /// Its weights of guidance, in place of the study's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guidance: Vec<f64>,
 }
 
 /// How images are made; the `[sample]` section. Every combination of the lists is measured; an empty list stands for the
@@ -63,6 +66,9 @@ pub struct Axes {
     pub grids: Vec<String>,
     /// Blends of the two heads by name.
     pub blends: Vec<String>,
+    /// Weights of guidance; 1 for none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guidance: Vec<f64>,
     /// Steps of the sampler: the columns of the table.
     pub steps: Vec<usize>,
     /// Network evaluations instead of steps: a sampler with two evaluations per step makes half as many steps.
@@ -79,6 +85,7 @@ impl Default for Axes {
             samplers: vec![],
             grids: vec![],
             blends: vec![],
+            guidance: vec![],
             steps: vec![],
             evaluations: vec![],
             seeds: vec![0, 1, 2],
@@ -294,6 +301,7 @@ impl Study {
             for (list, name) in [(&model.samplers, "samplers"), (&model.grids, "grids"), (&model.blends, "blends")] {
                 checks.require(distinct(list), &[&key(name)], "must be distinct");
             }
+            checks.require(valid_guidance(&model.guidance), &[&key("guidance")], GUIDANCE);
             let foreign = model.set.iter().find(|set| model.checkpoint.is_some() && !set.starts_with("sample."));
             let message = "with a checkpoint only sample.* can be set: the rest is as it was trained";
             checks.require(foreign.is_none(), &[&key("set")], message);
@@ -317,6 +325,7 @@ impl Study {
         for (list, key) in [(&s.samplers, "samplers"), (&s.grids, "grids"), (&s.blends, "blends")] {
             checks.require(distinct(list), &[&format!("sample.{key}")], "must be distinct");
         }
+        checks.require(valid_guidance(&s.guidance), &["sample.guidance"], GUIDANCE);
     }
 }
 
@@ -327,6 +336,14 @@ impl Checks {
         let fit = seeds.iter().all(|&seed| i64::try_from(seed).is_ok());
         self.require(fit, &[key], format!("must be at most {}", i64::MAX));
     }
+}
+
+/// What weights of guidance must be.
+const GUIDANCE: &str = "must be distinct numbers from 0";
+
+fn valid_guidance(list: &[f64]) -> bool {
+    let bits: Vec<u64> = list.iter().map(|w| w.to_bits()).collect();
+    distinct(&bits) && list.iter().all(|w| *w >= 0.0 && w.is_finite())
 }
 
 fn distinct<T: std::hash::Hash + Eq>(list: &[T]) -> bool {

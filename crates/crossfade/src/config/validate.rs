@@ -1,11 +1,13 @@
 //! Checks that the values of a configuration are valid, alone and together.
 use super::read::Finding;
-use super::{OptimConfig, RunConfig, TrainConfig};
+use super::sections::LABEL_DROPOUT;
+use super::{OptimConfig, RANDOM_CLASS, RunConfig, TrainConfig};
 use crate::augment::LABELS;
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
 use crate::loss::Supervise;
 use crate::nn::{BackboneConfig, Decoders};
+use crate::sample::Guidance;
 use crate::sample::gaussian::Churn;
 use crossfade_math::process::Outputs;
 use crossfade_math::{Blend, PowerProfile, Precond, ProcessFn, Weighting};
@@ -143,6 +145,7 @@ impl RunConfig {
         self.check_train(&mut checks);
         self.check_loss(&mut checks);
         self.check_sample(&mut checks);
+        self.check_classes(&mut checks);
         self.check_latent(&mut checks);
         checks.problems
     }
@@ -210,6 +213,28 @@ impl RunConfig {
             &["train.augment", "network.augment_dim"],
             format!("needs network.augment_dim = {LABELS}, so that the network receives the transformation as a label"),
         );
+    }
+
+    /// Options for classes have no effect on a network that has none.
+    fn check_classes(&self, checks: &mut Checks) {
+        let (dropout, sample, classes) = (self.train.label_dropout, &self.sample, self.network.classes());
+        let valid = (0.0..=1.0).contains(&dropout);
+        checks.require(valid, &["train.label_dropout"], format!("must be from 0 to 1, not {dropout}"));
+        let several = self.network.classes() != 1;
+        checks.require(several, &["network.classes"], "must be 0, or at least 2: there is nothing to tell apart");
+        let advice = "needs a network with classes: set network.classes to their number";
+        let used = classes > 0 || !valid || dropout == LABEL_DROPOUT;
+        checks.require(used, &["train.label_dropout", "network.classes"], advice);
+        let used = classes > 0 || sample.class == RANDOM_CLASS;
+        checks.require(used, &["sample.class", "network.classes"], advice);
+        checks.not_negative(sample.guidance, "sample.guidance");
+        let [from, to] = sample.guidance_interval;
+        let ascends = 0.0 <= from && from < to && to <= 1.0;
+        let message = format!("must be two times from 0 to 1, the smaller one first, not [{from}, {to}]");
+        checks.require(ascends, &["sample.guidance_interval"], message);
+        let message = "must be [0, 1], its default, without guidance: sample.guidance is 1";
+        let used = sample.guidance != 1.0 || sample.guidance_interval == Guidance::NONE.interval;
+        checks.require(used, &["sample.guidance_interval", "sample.guidance"], message);
     }
 
     fn check_loss(&self, checks: &mut Checks) {

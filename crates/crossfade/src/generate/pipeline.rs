@@ -1,14 +1,16 @@
 //! The pipeline from noise to images: network, latent space, size and sampler, for unconditional generation and for tasks.
+use super::guide::GuideNetwork;
 use super::solve::solve;
 use super::start::{StartNoise, normals};
 use crate::apply::{Model, Part, field};
 use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, SampleConfig};
+use crate::data::classes::numbers;
 use crate::data::{Image, Planes};
 use crate::engine::{Device, Images, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::latent::{Latent, to_images};
-use crate::nn::{BackboneConfig, Denoiser};
+use crate::nn::{BackboneConfig, Conditioned, Denoiser};
 use crate::rng::Purpose;
 use crate::sample::{Hooks, Sampled, State};
 use crate::task::TaskConfig;
@@ -22,18 +24,24 @@ use std::path::PathBuf;
 /// in one place.
 #[derive(Clone)]
 pub struct Pipeline {
-    net: Denoiser,
-    latent: Option<Latent>,
+    pub(super) net: Denoiser,
+    pub(super) latent: Option<Latent>,
     task: TaskConfig,
     /// Sampler and grid are resolved, never `auto`.
-    sample: SampleConfig,
+    pub(super) sample: SampleConfig,
     /// Channels of x_t.
-    channels: usize,
+    pub(super) channels: usize,
     /// The side of x_t, if the network has a fixed one.
-    resolution: Option<usize>,
+    pub(super) resolution: Option<usize>,
     /// The sides of x_t must be multiples of this.
     unit: usize,
-    device: Device,
+    /// The names of the classes; empty for a network without classes.
+    pub(super) class_names: Vec<String>,
+    /// The share of training samples that the network saw without their class.
+    pub(super) label_dropout: f64,
+    /// The network that guides this one in place of itself without a class.
+    pub(super) guide: Option<GuideNetwork>,
+    pub(super) device: Device,
     /// The mean of the training images or latents, if it is known: `[C, H, W]`.
     mean_x0: Option<Vec<f32>>,
     /// The path of the checkpoint, for messages.
@@ -47,11 +55,12 @@ impl Pipeline {
         let latent = Latent::of(checkpoint, device)?;
         let mean = checkpoint.mean_x0()?;
         let pipeline = Self::unchecked(net, latent, mean, &checkpoint.config, sample, device)?;
-        Self { origin: Some(checkpoint.path.clone()), ..pipeline }.checked()
+        let class_names = checkpoint.class_names.clone();
+        Self { origin: Some(checkpoint.path.clone()), class_names, ..pipeline }.checked()
     }
 
-    /// Wraps a network of `config` that is not from a checkpoint, such as one in training; `mean_x0` is the mean of its
-    /// training images or latents, shape and values, if it is known.
+    /// Wraps a network of `config` that is not from a checkpoint, such as one in training; its classes are named by their
+    /// numbers. `mean_x0` is the mean of its training images or latents, shape and values, if it is known.
     pub fn new(
         net: Denoiser,
         latent: Option<Latent>,
@@ -86,6 +95,9 @@ impl Pipeline {
             channels: network.channels(),
             resolution: network.resolution(),
             unit: network.unit(),
+            class_names: numbers(network.classes()),
+            label_dropout: config.train.label_dropout,
+            guide: None,
             device: device.clone(),
             mean_x0,
             origin: None,
@@ -169,7 +181,7 @@ impl Pipeline {
         starts: &[StartNoise],
         observe: &mut dyn FnMut(State<'_, Images>),
     ) -> Result<Sampled<Images>> {
-        let [c, h, w] = self.size()?;
+        let [c, h, w] = self.ready()?;
         let (len, shape) = (c * h * w, [starts.len(), c, h, w]);
         let tensor = |noise: &dyn Fn(&StartNoise) -> Vec<f32>| -> Tensor<4> {
             from_vec(starts.iter().flat_map(noise).collect(), shape, &self.device)
@@ -180,7 +192,8 @@ impl Pipeline {
         let start = |part: u64| Images(tensor(&|start| start.noise(seed, part, len)));
         let mean = self.mean_x0.as_ref().filter(|_| self.sample.free_first_step);
         let mean = mean.map(|values| Images(from_vec(values.repeat(starts.len()), shape, &self.device)));
-        self.run(None, mean, &start, &mut Hooks { noise: &mut noise, observe })
+        let classes = starts.iter().map(|start| self.class_of(seed, *start)).collect::<Result<Vec<_>>>()?;
+        self.run(&self.of_classes(&classes), mean, &start, &mut Hooks { noise: &mut noise, observe })
     }
 
     /// Samples the 8-bit images `indices` of a seed.
@@ -217,7 +230,7 @@ impl Pipeline {
         Ok(TaskModel { pipeline: self, seed })
     }
 
-    fn origin(&self) -> String {
+    pub(super) fn origin(&self) -> String {
         self.origin.as_ref().map_or_else(|| "the network".into(), |path| path.display().to_string())
     }
 
@@ -231,12 +244,12 @@ impl Pipeline {
     /// Runs the sampler. Non-finite values are an error, because NaN would silently become black pixels.
     fn run(
         &self,
-        condition: Option<Tensor<4>>,
+        net: &Conditioned,
         mean_x0: Option<Images>,
         start: &dyn Fn(u64) -> Images,
         hooks: &mut Hooks<Images>,
     ) -> Result<Sampled<Images>> {
-        let sampled = solve(&self.net.conditioned(condition), &self.sample, mean_x0, start, hooks)?;
+        let sampled = solve(net, &self.sample, mean_x0, start, hooks)?;
         self.check_finite(&to_host(sampled.x0.0.clone()))?;
         Ok(sampled)
     }
@@ -297,7 +310,8 @@ impl Model for TaskModel<'_> {
         };
         let mut hooks = Hooks { noise: &mut |step| noise(step, Purpose::TileStep), observe: &mut |_| () };
         let start = |part: u64| noise(part as usize, Purpose::Tile);
-        let images = pipeline.pixels(pipeline.run(Some(condition), None, &start, &mut hooks)?.x0.0);
+        let net = pipeline.net.conditioned(Some(condition));
+        let images = pipeline.pixels(pipeline.run(&net, None, &start, &mut hooks)?.x0.0);
         let [_, c, h, w] = images.dims();
         let values = to_host(images);
         // Checked again, because the decoder of the autoencoder may overflow where the latents were finite.

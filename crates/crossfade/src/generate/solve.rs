@@ -95,6 +95,10 @@ impl Denoise<Images> for DenoisingNet<'_> {
         let mean = Images::lincomb(&[(weight.into(), &limited(x0)), ((1.0 - weight).into(), &other)]);
         Ok(self.gaussian.prediction_of_x0(x_t, mean, t))
     }
+
+    fn evaluations(&self, t: f64) -> usize {
+        self.net.evaluations(t)
+    }
 }
 
 /// A network in the form that the samplers of CLD use: score = −ℓ_t times its output.
@@ -109,7 +113,13 @@ impl VelocityScore<Images> for ScoreNet<'_> {
         let normal = self.net.target_output(&state, t).target;
         Ok(normal.scale(-self.cld.score_scale(t)))
     }
+
+    fn evaluations(&self, t: f64) -> usize {
+        self.net.evaluations(t)
+    }
 }
 
+#[cfg(test)]
+mod guided;
 #[cfg(test)]
 mod tests;

@@ -33,7 +33,7 @@ pub use shares_report::{NoiseError, SharesReport};
 pub use spectrum::{Band, Spectrum};
 
 use crate::error::{Error, Result};
-use crate::sample::{AttenuationProblem, Hooks, Predict, Sampler};
+use crate::sample::{AttenuationProblem, EvaluationOptions, Hooks, Predict, Sampler};
 use crossfade_math::{Adm, Attenuation, Grid, GridKind, NoiseScale, Process};
 
 /// The options of the laboratory.
@@ -168,7 +168,7 @@ pub fn run(config: &LabConfig, progress: &mut dyn FnMut(usize, usize)) -> Result
                 let mut cells = vec![];
                 for &n in &config.evaluations {
                     let times = Grid { kind: grid.clone(), final_t: None };
-                    let steps = sampler.steps_within(&process, &times, n, false)?;
+                    let steps = sampler.steps_within(&process, &times, EvaluationOptions::default(), n)?;
                     let sampled = solve(&oracle, adm, sampler, grid, steps, &start, config.seed.wrapping_add(3))?;
                     let deterministic = !sampler.is_stochastic();
                     cells.push(Cell {

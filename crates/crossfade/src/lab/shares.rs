@@ -3,7 +3,7 @@
 use super::gaussian::{Normal, Start, end};
 use super::spectrum::{Spectrum, rms_error};
 use crate::error::{Error, Result};
-use crate::sample::Sampler;
+use crate::sample::{EvaluationOptions, Sampler};
 use crossfade_math::{Grid, Process};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -86,9 +86,12 @@ impl SharesConfig {
                 }
                 for grid in grids {
                     for &most in &self.evaluations {
-                        let steps = sampler.steps_within(process, &grid, most, false)?;
-                        let evaluations =
-                            sampler.evaluations(process, &sampler.times(process, &grid, steps)?, false)?;
+                        let steps = sampler.steps_within(process, &grid, EvaluationOptions::default(), most)?;
+                        let evaluations = sampler.evaluations(
+                            process,
+                            &sampler.times(process, &grid, steps)?,
+                            EvaluationOptions::default(),
+                        )?;
                         runs.push(SharesRun { process: *process, sampler, grid: grid.clone(), steps, evaluations });
                     }
                 }

@@ -45,6 +45,9 @@ pub struct Context {
     pub features: Option<Features>,
     /// Labels of the augmentation that the images went through, `[B, augment_dim]`; training only.
     pub labels: Option<Tensor<2>>,
+    /// The class of each sample, `[B, classes]`: 1 at the class, zeros for no class ([`one_hot`](super::one_hot)). None is
+    /// no class for all of them.
+    pub classes: Option<Tensor<2>>,
 }
 
 impl Context {
@@ -54,6 +57,21 @@ impl Context {
     /// `labels` `[B, augment_dim]`.
     pub fn with_labels(self, labels: Option<Tensor<2>>) -> Self {
         Self { labels, ..self }
+    }
+
+    /// The same context with classes.
+    ///
+    /// # Shapes
+    /// `classes` `[B, classes]`.
+    pub fn with_classes(self, classes: Option<Tensor<2>>) -> Self {
+        Self { classes, ..self }
+    }
+
+    /// The context of twice as many samples: these, and the same without a class.
+    pub(crate) fn and_without_class(self) -> Self {
+        assert!(self.features.is_none() && self.labels.is_none(), "only a class can be left out");
+        let classes = self.classes.map(|classes| Tensor::cat(vec![classes.clone(), classes.zeros_like()], 0));
+        Self { classes, ..self }
     }
 }
 
@@ -118,6 +136,8 @@ pub trait BackboneConfig {
     fn resolution(&self) -> Option<usize>;
     /// Number of augmentation labels that the network reads; 0 for none.
     fn augment_dim(&self) -> usize;
+    /// Number of classes that the network knows; 0 for none.
+    fn classes(&self) -> usize;
     /// Whether the network embeds ln t whatever the process. Random frequencies cannot tell small times apart.
     fn log_time(&self) -> bool;
     /// Names and shapes of all that a checkpoint holds, in the order in which the reference registers them.

@@ -49,6 +49,9 @@ pub struct UNetConfig {
     pub dropout: f64,
     /// Number of augmentation labels; 0 for none.
     pub augment_dim: usize,
+    /// Number of classes of the images; 0 for a network without classes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub classes: usize,
     /// Scale skip connections from 0.5 (deepest) to 1 (shallowest) (§4.5, `sd_3`).
     pub skip_scaling: bool,
 }
@@ -66,9 +69,15 @@ impl Default for UNetConfig {
             decoders: Decoders::Two,
             dropout: 0.1,
             augment_dim: 0,
+            classes: 0,
             skip_scaling: false,
         }
     }
+}
+
+/// Networks without classes are written as before there were classes, so that their fingerprints stay the same.
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// How a block changes the size of the image.
@@ -209,6 +218,7 @@ impl UNetConfig {
             ("width", self.width),
             ("blocks", self.blocks),
             ("augment_dim", self.augment_dim),
+            ("classes", self.classes),
             ("mult", self.mult.iter().copied().max().unwrap_or(0)),
         ];
         let large = sizes.into_iter().filter(|(_, size)| *size > LIMIT);
@@ -282,6 +292,9 @@ impl BackboneConfig for UNetConfig {
     }
     fn resolution(&self) -> Option<usize> {
         Some(self.resolution)
+    }
+    fn classes(&self) -> usize {
+        self.classes
     }
     fn augment_dim(&self) -> usize {
         self.augment_dim

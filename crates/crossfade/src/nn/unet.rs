@@ -37,6 +37,7 @@ impl RawHeads {
 #[derive(Module, Debug)]
 pub struct UNet {
     map_augment: Option<Dense>,
+    map_label: Option<Dense>,
     map_layer0: Dense,
     map_layer1: Dense,
     enc: Stages,
@@ -80,6 +81,9 @@ impl UNet {
         Self {
             map_augment: (config.augment_dim > 0)
                 .then(|| Dense::without_bias(&root.at("map_augment"), config.augment_dim, m, Init::Zeros)),
+            // Without a bias, so that no class is the zero vector.
+            map_label: (config.classes > 0)
+                .then(|| Dense::without_bias(&root.at("map_label"), config.classes, m, Init::fan_in(config.classes))),
             map_layer0: Dense::new(&root.at("map_layer0"), m, emb),
             map_layer1: Dense::new(&root.at("map_layer1"), emb, emb),
             enc: encoder(&root.at("enc"), config, c * ports.inputs, emb),
@@ -100,22 +104,22 @@ impl UNet {
         }
     }
 
-    /// F(x; c_noise, labels). `x` is already multiplied by c_in; dropout acts only where a key is given.
+    /// F(x; c_noise, context). `x` is already multiplied by c_in; dropout acts only where a key is given.
     ///
     /// # Shapes
-    /// `x` `[B, C, H, W]` with H and W multiples of patch·2^(levels−1), `c_noise` `[B]`, `labels` `[B, augment_dim]`.
-    /// Inside, feature maps have the side H/patch.
+    /// `x` `[B, C, H, W]` with H and W multiples of patch·2^(levels−1), `c_noise` `[B]`. Inside, feature maps have the side
+    /// H/patch.
     pub fn forward(
         &self,
         x: Tensor<4>,
         c_noise: Tensor<1>,
-        labels: Option<Tensor<2>>,
+        context: &Context,
         dropout: Option<&DropoutKey>,
     ) -> RawHeads {
         let [_, _, h, w] = x.dims();
         let unit = self.patch << (self.levels - 1);
         assert!(h % unit == 0 && w % unit == 0, "an image of {h}x{w} needs sides that are multiples of {unit}");
-        let emb = self.embedding(c_noise, labels);
+        let emb = self.embedding(c_noise, context);
         let skips = self.encoder_outputs(pixel_unshuffle(x, self.patch), &emb, dropout);
         let bottom = skips[skips.len() - 1].clone();
         // The last decoder takes the skips by value, so that each is freed as soon as it has been read.
@@ -134,13 +138,21 @@ impl UNet {
         RawHeads { phi: shuffle(phi), eps: eps.map(shuffle) }
     }
 
+    /// The embedding of the noise level, of the class and of the augmentation (§4.2, §4.8).
+    ///
     /// # Shapes
-    /// `c_noise` `[B]`, `labels` `[B, augment_dim]` to `[B, 4·width]`.
-    fn embedding(&self, c_noise: Tensor<1>, labels: Option<Tensor<2>>) -> Tensor<2> {
+    /// `c_noise` `[B]`, labels `[B, augment_dim]`, classes `[B, classes]` to `[B, 4·width]`.
+    fn embedding(&self, c_noise: Tensor<1>, context: &Context) -> Tensor<2> {
         let mut e = sinusoids(c_noise, self.width);
-        if let Some(labels) = labels {
+        if let Some(classes) = &context.classes {
+            let map = self.map_label.as_ref().expect("classes are for networks with classes > 0");
+            // As EDM: √N makes the entries of a class's vector as large as the sinusoids, whatever N is.
+            let gain = (classes.dims()[1] as f64).sqrt();
+            e = e + map.forward(classes.clone() * gain);
+        }
+        if let Some(labels) = &context.labels {
             let map = self.map_augment.as_ref();
-            e = e + map.expect("labels are for networks with augment_dim > 0").forward(labels);
+            e = e + map.expect("labels are for networks with augment_dim > 0").forward(labels.clone());
         }
         silu(self.map_layer1.forward(silu(self.map_layer0.forward(e))))
     }
@@ -185,7 +197,7 @@ impl Backbone for UNet {
         Context::default()
     }
     fn forward(&self, x: Tensor<4>, c_noise: Tensor<1>, context: &Context, mode: Mode) -> RawHeads {
-        Self::forward(self, x, c_noise, context.labels.clone(), mode.dropout())
+        Self::forward(self, x, c_noise, context, mode.dropout())
     }
     fn mixing(&self) -> Option<Tensor<1>> {
         self.mixing_logit.as_ref().map(|logit| activation::sigmoid(logit.val()))
@@ -283,8 +295,8 @@ mod tests {
             let values = (0..2 * 2 * 16 * 24).map(|i| (i as f32 * 0.37).sin()).collect();
             let x = from_vec(values, [2, 2, 16, 24], &device).require_grad();
             let c_noise = vector(&[-0.5, -0.1], &device);
-            let expected = a.forward(pixel_unshuffle(x.clone(), 2), c_noise.clone(), None, None);
-            let found = b.forward(x.clone(), c_noise, None, None);
+            let expected = a.forward(pixel_unshuffle(x.clone(), 2), c_noise.clone(), &Context::default(), None);
+            let found = b.forward(x.clone(), c_noise, &Context::default(), None);
             assert_eq!(found.phi.dims(), [2, 2, 16, 24]);
             let pairs = [(Some(expected.phi.clone()), Some(found.phi.clone())), (expected.eps, found.eps)];
             for (expected, found) in pairs {
@@ -304,7 +316,7 @@ mod tests {
     fn the_branch_starts_silent_and_learns() {
         let device = Device::flex();
         let net = tiny(Decoders::Conv).init(NetworkPorts::default(), 0, &device);
-        let raw = net.forward(images(2, &device), vector(&[-1.0, 0.0], &device), None, None);
+        let raw = net.forward(images(2, &device), vector(&[-1.0, 0.0], &device), &Context::default(), None);
         assert!(to_host(raw.eps.unwrap()).iter().all(|&v| v == 0.0));
         assert!(to_host(raw.phi).iter().any(|&v| v != 0.0));
         assert!(collect(&net).iter().any(|(name, ..)| name == "branch.conv1.weight"));
@@ -318,7 +330,7 @@ mod tests {
             let net = nonzero(&config, &device);
             let run = |x: Tensor<4>, samples: &[u64], step| {
                 let key = DropoutKey { seed: 1, step, samples: samples.to_vec() };
-                net.forward(x, vector(&vec![-0.5; samples.len()], &device), None, Some(&key))
+                net.forward(x, vector(&vec![-0.5; samples.len()], &device), &Context::default(), Some(&key))
             };
             let x = images(2, &device);
             let both = run(x.clone(), &[8, 9], 0);

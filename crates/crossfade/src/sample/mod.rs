@@ -12,12 +12,14 @@ mod data2m;
 mod first_order;
 mod fit;
 pub mod gaussian;
+mod guidance;
 mod midpoint;
 mod predictor_corrector;
 mod reference_heun;
 mod registry;
 
-pub use fit::Form;
+pub use fit::{EvaluationOptions, Form};
+pub use guidance::Guidance;
 pub use registry::Sampler;
 
 use crate::error::{Error, Result};
@@ -37,6 +39,11 @@ pub struct Heads<F> {
 pub trait Predict<F> {
     /// phi_hat and eps_hat at (x_t, t); t is in (0, 1].
     fn predict(&self, x_t: &F, t: f64) -> Result<Heads<F>>;
+
+    /// Network evaluations that a prediction at time t takes: 2 where it is guided.
+    fn evaluations(&self, _t: f64) -> usize {
+        1
+    }
 }
 
 /// A network, the process that it was trained for, and the settings of a run.
@@ -61,12 +68,12 @@ impl<'a, F: Field> AttenuationProblem<'a, F> {
         Self { net, process, blend: Blend::Heads, clip: None, mean_x0: None, evaluations: Cell::new(0) }
     }
 
-    /// Evaluates the network once at (x_t, t), unless its ideal outputs are known.
+    /// The estimate of the network at (x_t, t), unless its ideal outputs are known.
     fn estimate(&self, x_t: &F, t: f64) -> Result<Estimate<F>> {
         let heads = match self.known_heads(x_t, t) {
             Some(known) => known,
             None => {
-                self.evaluations.set(self.evaluations.get() + 1);
+                self.evaluations.set(self.evaluations.get() + self.net.evaluations(t));
                 self.net.predict(x_t, t)?
             }
         };

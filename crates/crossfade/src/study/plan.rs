@@ -3,6 +3,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::config::{RunConfig, SampleConfig, Study, StudyModel, Training};
 use crate::error::{Error, Result};
 use crate::metrics::Compared;
+use crate::nn::BackboneConfig;
 use crossfade_math::GridKind;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,8 @@ pub struct Row {
     pub grid: Option<String>,
     /// How the heads are blended.
     pub blend: Option<String>,
+    /// The weight of guidance.
+    pub guidance: Option<String>,
     /// The text that distinguishes it from the other rows.
     pub label: String,
 }
@@ -170,22 +173,26 @@ pub(super) fn rows(study: &Study) -> Vec<Row> {
         let list = if own.is_empty() { all } else { own };
         if list.is_empty() { vec![None] } else { list.iter().cloned().map(Some).collect() }
     };
+    let written = |weights: &[f64]| weights.iter().map(|w| format!("{w:?}")).collect::<Vec<_>>();
     let (axes, mut rows) = (&study.sample, vec![]);
-    for (model, written) in study.model.iter().enumerate() {
-        for sampler in choices(&written.samplers, &axes.samplers) {
-            for grid in choices(&written.grids, &axes.grids) {
-                for blend in choices(&written.blends, &axes.blends) {
-                    let (sampler, grid) = (sampler.clone(), grid.clone());
-                    rows.push(Row { model, sampler, grid, blend, label: String::new() });
+    for (model, of) in study.model.iter().enumerate() {
+        for sampler in choices(&of.samplers, &axes.samplers) {
+            for grid in choices(&of.grids, &axes.grids) {
+                for blend in choices(&of.blends, &axes.blends) {
+                    for guidance in choices(&written(&of.guidance), &written(&axes.guidance)) {
+                        let (sampler, grid, blend) = (sampler.clone(), grid.clone(), blend.clone());
+                        rows.push(Row { model, sampler, grid, blend, guidance, label: String::new() });
+                    }
                 }
             }
         }
     }
     // A label names only the settings in which rows differ.
     let varies = |of: fn(&Row) -> &Option<String>| rows.iter().any(|row| of(row) != of(&rows[0]));
-    let shown = [varies(|r| &r.sampler), varies(|r| &r.grid), varies(|r| &r.blend)];
+    let shown = [varies(|r| &r.sampler), varies(|r| &r.grid), varies(|r| &r.blend), varies(|r| &r.guidance)];
     for row in &mut rows {
-        let parts = [&row.sampler, &row.grid, &row.blend];
+        let guidance = row.guidance.as_ref().map(|w| format!("guidance {}", w.trim_end_matches(".0")));
+        let parts = [&row.sampler, &row.grid, &row.blend, &guidance];
         let parts = parts.into_iter().zip(shown).filter(|(_, shown)| *shown).filter_map(|(part, _)| part.clone());
         let name = study.model[row.model].name.clone();
         row.label = std::iter::once(name).chain(parts).collect::<Vec<_>>().join(", ");
@@ -198,10 +205,22 @@ impl Row {
     /// evaluations.
     pub fn sampling(&self, config: &RunConfig, study: &Study, column: usize) -> Result<SampleConfig> {
         let mut sets = vec![];
-        for (key, value) in [("sampler", &self.sampler), ("grid.kind", &self.grid), ("blend", &self.blend)] {
+        let settings = [
+            ("sampler", &self.sampler),
+            ("grid.kind", &self.grid),
+            ("blend", &self.blend),
+            ("guidance", &self.guidance),
+        ];
+        for (key, value) in settings {
             sets.extend(value.iter().map(|value| format!("sample.{key}={value}")));
         }
         let config = config.clone().with_overrides(&sets)?;
+        // Known before anything is trained: the pipeline would refuse it afterwards.
+        let guided = config.network.classes() > 0 && config.train.label_dropout > 0.0;
+        if config.sample.guidance != 1.0 && !guided {
+            let message = "guidance needs a network with classes (network.classes) and train.label_dropout above 0";
+            return Err(Error::request(message));
+        }
         let process = config.process;
         let sample = config.sample.resolved(&process)?;
         let with = |steps: usize| SampleConfig { steps, ..sample.clone() };
@@ -214,7 +233,7 @@ impl Row {
             with(column).times(&process)?;
             return Ok(with(column));
         }
-        let steps = sample.sampler.steps_within(&process, &sample.grid, column, sample.free_first_step)?;
+        let steps = sample.sampler.steps_within(&process, &sample.grid, sample.evaluation_options(), column)?;
         let least = with(steps).evaluations(&process)?;
         if least > column {
             let sampler = sample.sampler.name();

@@ -16,7 +16,9 @@ pub(crate) struct MeanImage {
 impl MeanImage {
     /// The mean before the first batch; none for runs whose first sampling step is not known from it.
     pub fn new(config: &RunConfig) -> Option<Self> {
-        let known = config.process.first_step_is_known() && config.task.is_unconditional();
+        // With classes the ideal result is the mean of the class, which is not measured.
+        let has_classes = config.network.classes() > 0;
+        let known = config.process.first_step_is_known() && config.task.is_unconditional() && !has_classes;
         let side = config.network.resolution().filter(|_| known)?;
         let shape = [config.network.channels(), side, side];
         Some(Self { shape, values: vec![0.0; shape.iter().product()] })

@@ -20,6 +20,8 @@ pub struct TrainState {
     pub latent: Option<Latent>,
     /// The mean of the images or latents so far, for runs that have a use for it.
     pub(crate) mean_x0: Option<MeanImage>,
+    /// The names of the classes of the images; empty for a network without classes.
+    pub class_names: Vec<String>,
     optimiser: Optimiser,
 }
 
@@ -40,7 +42,8 @@ impl TrainState {
     fn with(network: Network, config: &RunConfig) -> Self {
         let optimiser = Optimiser::new(&network, |name| config.network.is_trained(name));
         let optimiser = optimiser.with_averages(config.optim.profiles());
-        Self { step: 0, net: config.denoiser(network), latent: None, mean_x0: MeanImage::new(config), optimiser }
+        let (net, mean_x0) = (config.denoiser(network), MeanImage::new(config));
+        Self { step: 0, net, latent: None, mean_x0, class_names: vec![], optimiser }
     }
 
     /// The state in a checkpoint. The network is that of the configuration in the checkpoint.
@@ -55,6 +58,7 @@ impl TrainState {
         state.mean_x0 = state.mean_x0.and_then(|mean| mean.restore(&mut tensors));
         state.step = checkpoint.step;
         state.latent = Latent::of(checkpoint, device)?;
+        state.class_names = checkpoint.class_names.clone();
         Ok(state)
     }
 
@@ -63,6 +67,7 @@ impl TrainState {
         let mut tensors = self.optimiser.tensors(&self.net.network, "");
         tensors.extend(self.mean_x0.as_ref().map(MeanImage::tensor));
         let mut metadata = checkpoint::metadata(config, self.step)?;
+        metadata.extend(checkpoint::class_names_entry(&self.class_names));
         if let Some(latent) = &self.latent {
             tensors.extend(latent.tensors());
             metadata.extend([checkpoint::first_stage_entry(latent.config())?]);

@@ -31,6 +31,7 @@ pub fn config(case: &Case) -> UNetConfig {
         dropout: settings["dropout"].as_f64().unwrap(),
         augment_dim: number("augment_dim"),
         patch: 1,
+        classes: 0,
         skip_scaling: module == "uncond_unet_sd_3",
     }
 }

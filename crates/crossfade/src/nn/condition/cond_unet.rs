@@ -263,10 +263,11 @@ impl CondUNet {
 impl Backbone for CondUNet {
     fn encode(&self, condition: Option<Tensor<4>>, mode: Mode) -> Context {
         let condition = condition.expect("the conditional U-Net needs a condition");
-        Context { features: Some(Self::encode(self, condition, mode)), labels: None }
+        Context { features: Some(Self::encode(self, condition, mode)), ..Context::default() }
     }
     fn forward(&self, x: Tensor<4>, c_noise: Tensor<1>, context: &Context, mode: Mode) -> RawHeads {
-        assert!(context.labels.is_none(), "the conditional U-Net has no use for augmentation labels");
+        let labels = context.labels.is_some() || context.classes.is_some();
+        assert!(!labels, "the conditional U-Net has no use for augmentation labels and classes");
         let features = context.features.as_ref().expect("a context of this network's `encode`");
         Self::forward(self, x, c_noise, features, mode)
     }

@@ -170,6 +170,9 @@ impl BackboneConfig for CondUNetConfig {
     fn resolution(&self) -> Option<usize> {
         None
     }
+    fn classes(&self) -> usize {
+        0
+    }
     fn augment_dim(&self) -> usize {
         0
     }

@@ -17,6 +17,11 @@ use std::cell::Cell;
 pub trait Denoise<F> {
     /// x̂_0 and eps_hat at (x_t, t).
     fn denoise(&self, x_t: &F, t: f64) -> Result<Prediction<F>>;
+
+    /// Network evaluations that this takes at time t: 2 where the network is guided.
+    fn evaluations(&self, _t: f64) -> usize {
+        1
+    }
 }
 
 /// A network, the process that it was trained for, and the settings of a run.
@@ -43,14 +48,14 @@ impl<'a, F: Field> GaussianProblem<'a, F> {
         Self { net, process, clip: None, eta: 0.0, churn: Churn::CIFAR10, mean_x0, evaluations }
     }
 
-    /// Evaluates the network once at (x_t, t), unless its ideal outputs are known.
+    /// The prediction of the network at (x_t, t), unless its ideal outputs are known.
     fn predict(&self, x_t: &F, t: f64) -> Result<Prediction<F>> {
         let prediction = match &self.mean_x0 {
             Some(mean) if t == 1.0 && self.process.alpha(t) == 0.0 => {
                 self.process.prediction_of_x0(x_t, mean.clone(), t)
             }
             _ => {
-                self.evaluations.set(self.evaluations.get() + 1);
+                self.evaluations.set(self.evaluations.get() + self.net.evaluations(t));
                 self.net.denoise(x_t, t)?
             }
         };
