@@ -196,6 +196,14 @@ fn tagged_sections_are_strict_too() {
         &[&["a.toml:3: sample.grid.rho: unknown key; kind `uniform-t`"]],
     );
     assert_problems(problems(RunConfig::parse("data = 3\n", "a.toml")), &[&["a.toml:1: data: ", "a section expected"]]);
+    // Options that are left out of the written configuration at their default values may be given all the same.
+    let text = "[optim]\nema_profiles = []\n[train]\naverage_every = 0\n[sample]\nfree_first_step = false\n\
+                [sample.grid]\nkind = \"log-snr\"\ncurvature = 0.0\n";
+    RunConfig::parse(text, "a.toml").unwrap();
+    for (text, key) in [("ema_sigma = 0.5", "ema_sigma"), ("ema_profiles = [0.1, 0.05]", "ema_profiles")] {
+        let found = problems(RunConfig::parse(&format!("[optim]\n{text}\n"), "a.toml"));
+        assert_problems(found, &[&[&format!("a.toml:2: optim.{key}: ")]]);
+    }
     // Sections whose kind has a default. The options of a misspelt kind are not held against the default kind.
     let text = "[task]\nkind = \"saliency\"\n[process]\nkind = \"edn\"\nsigma_data = 0.5\n[network]\n\
                 kind = \"condunet\"\nchannels = 1\ncondition_channels = 3\n[train]\naugment = 0.1\n";
