@@ -235,14 +235,23 @@ impl Grid {
 /// Times from t = 1 down, uniform in (κ^c − 1)/c between the noise levels.
 fn by_ratio(process: &Gaussian, n: usize, levels: &Levels) -> Result<Vec<f64>, String> {
     // Processes with α_1 = 0 have no finite κ at t = 1; that time is put in front and the spacing starts below it.
+    if [levels.kappa_max, levels.kappa_min].iter().flatten().any(|kappa| !(*kappa > 0.0 && kappa.is_finite())) {
+        return Err(format!(
+            "kappa_max and kappa_min must be positive, got {:?}",
+            (levels.kappa_max, levels.kappa_min)
+        ));
+    }
     let start = process.ratio(1.0);
     let unbounded = start > 1e6;
     let largest = levels.kappa_max.unwrap_or(LARGEST_RATIO).min(start);
     let largest = if unbounded || levels.kappa_max.is_some() { largest } else { start };
-    let smallest = levels.kappa_min.unwrap_or_else(|| process.ratio(process.t_end()));
+    // Below the process's smallest time nothing was trained (and VE has no lower noise level at all).
+    let end = process.ratio(process.t_end());
+    let smallest = levels.kappa_min.map_or(end, |kappa_min| kappa_min.max(end));
     if !(smallest > 0.0 && smallest < largest && levels.curvature.is_finite()) {
         return Err(format!(
-            "kappa_min must be between 0 and kappa_max, and the curvature finite: got {smallest}, {largest}, {}",
+            "kappa_min must be below kappa_max, and the curvature finite: on {} they are {smallest}, {largest} and {}",
+            process.name(),
             levels.curvature
         ));
     }
