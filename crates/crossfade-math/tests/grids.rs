@@ -105,3 +105,54 @@ fn more_evaluations_reach_finer_detail() {
     let ends = |times: &[f64]| (process.ratio(times[1]), process.ratio(times[times.len() - 2]));
     assert!(ends(&few).0 < ends(&many).0 && ends(&few).1 > ends(&many).1);
 }
+
+/// The steps that DDIM's published code takes on CIFAR-10: int(linspace(0, √800, N)²), counted from 0.
+#[test]
+fn ddim_steps_are_those_of_its_code() {
+    let ddpm = gaussian(Process::Ddpm(Ddpm::default()));
+    let steps = |n: usize| -> Vec<i64> {
+        let found = times(GridKind::DdimQuadratic, &ddpm, n).unwrap();
+        found[..n].iter().rev().map(|t| (t * 1000.0).round() as i64 - 1).collect()
+    };
+    assert_eq!(steps(10), [0, 9, 39, 88, 158, 246, 355, 483, 632, 800]);
+    assert_eq!(steps(5), [0, 50, 200, 450, 800]);
+    assert_eq!(steps(1), [800]);
+    // With many steps the code repeats the first ones; here each is taken once.
+    let many = steps(100);
+    assert!(many.windows(2).all(|w| w[0] < w[1]) && many[99] == 800, "{many:?}");
+}
+
+/// Explicit times are taken as they are: the first is where sampling starts.
+#[test]
+fn explicit_times_may_start_below_one() {
+    let explicit = |times: &[f64]| Grid { kind: GridKind::Explicit { times: times.to_vec() }, final_t: None }.times(7);
+    assert_eq!(explicit(&[0.8, 0.3]).unwrap(), [0.8, 0.3, 0.0]);
+    assert_eq!(explicit(&[1.0, 0.3, 0.0]).unwrap(), [1.0, 0.3, 0.0]);
+    for wrong in [vec![], vec![0.0], vec![1.5, 0.2], vec![0.2, 0.3], vec![f64::NAN]] {
+        assert!(explicit(&wrong).unwrap_err().contains("descend"), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_grid_is_one_line_of_text() {
+    let read = |text: &str| GridKind::from_argument(text);
+    assert_eq!(read("log-snr:kappa_max=20, kappa_min=0.1").unwrap(), log_snr(20.0, 0.1, 0.0));
+    for kind in GridKind::all() {
+        assert_eq!(kind.argument(), kind.name());
+    }
+    for text in ["karras:rho=3,kappa_min=0.05", "power:sigma_min=0.1", "explicit:1,0.6,0.25", "log-snr:curvature=-0.5"] {
+        assert_eq!(read(text).unwrap().argument(), text);
+    }
+    for (text, part) in [
+        ("log-snr:kapa_min=1", "known: kappa_max, kappa_min, curvature"),
+        ("log-snr:0.1", "option=number"),
+        ("log-snr:kappa_min=x", "x: invalid float"),
+        ("uniform-t:rho=1", "it has none"),
+        ("explicit", "float"),
+        ("explicit:", "cannot parse float"),
+        ("log-snt", "did you mean 'log-snr'?"),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}
