@@ -12,6 +12,7 @@ mod oracle;
 mod points;
 mod processes;
 mod report;
+pub mod spectrum;
 
 pub use exact::{CldOracle, GaussianOracle};
 pub use gaussian::{Normal, weak_error};
@@ -21,6 +22,7 @@ pub use oracle::Oracle;
 pub use points::Points;
 pub use processes::{grids as process_grids, processes, samplers as process_samplers, solve as solve_process};
 pub use report::{Cell, Curve, LabReport};
+pub use spectrum::{Band, Spectrum};
 
 use crate::error::{Error, Result};
 use crate::sample::{AttenuationProblem, Hooks, Predict, Sampler};
