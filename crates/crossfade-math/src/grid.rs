@@ -52,10 +52,10 @@ registry! {
             /// κ of the last evaluation; by default that of the process's smallest time.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             kappa_min: Option<f64> = None,
-            /// c of a grid that is uniform in (κ^c − 1)/c instead: above 0 there are more steps at little noise, 1/7 is
+            /// c of a grid that is uniform in (κ^c − 1)/c instead, 0 by default: above 0 there are more steps at little noise, 1/7 is
             /// EDM's spacing, below 0 there are more at much noise.
-            #[serde(default, skip_serializing_if = "is_zero")]
-            curvature: f64 = 0.0,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            curvature: Option<f64> = None,
         } = "log-snr",
         /// Uniform in ln κ between levels that suit photographs at any number of steps (§3.2).
         Images = "images",
@@ -83,9 +83,6 @@ fn power_rho() -> f64 {
 fn power_sigma_min() -> f64 {
     0.02
 }
-fn is_zero(value: &f64) -> bool {
-    *value == 0.0
-}
 
 /// A time grid, with the paper's final denoising step as an option.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
@@ -100,7 +97,7 @@ pub struct Grid {
 
 impl GridKind {
     /// Uniform in ln κ between the noise levels of the process.
-    pub const LOG_SNR: Self = Self::LogSnr { kappa_max: None, kappa_min: None, curvature: 0.0 };
+    pub const LOG_SNR: Self = Self::LogSnr { kappa_max: None, kappa_min: None, curvature: None };
 
     /// Whether the times depend on the process's ratio κ = σ/α, so that only [`Grid::times_on`] can compute them.
     pub fn needs_ratio(&self) -> bool {
@@ -111,7 +108,9 @@ impl GridKind {
     fn levels(&self, n: usize) -> Option<Levels> {
         match *self {
             Self::Karras { rho, kappa_max, kappa_min } => Some(Levels { kappa_max, kappa_min, curvature: 1.0 / rho }),
-            Self::LogSnr { kappa_max, kappa_min, curvature } => Some(Levels { kappa_max, kappa_min, curvature }),
+            Self::LogSnr { kappa_max, kappa_min, curvature } => {
+                Some(Levels { kappa_max, kappa_min, curvature: curvature.unwrap_or(0.0) })
+            }
             Self::Images => {
                 let n = n as f64;
                 let (kappa_max, kappa_min) = (Some(IMAGES_LARGEST * n), Some(IMAGES_SMALLEST / n));

@@ -50,7 +50,7 @@ impl GridKind {
                 vec![("rho", Some(rho)), ("kappa_max", kappa_max), ("kappa_min", kappa_min)]
             }
             Self::LogSnr { kappa_max, kappa_min, curvature } => {
-                vec![("kappa_max", kappa_max), ("kappa_min", kappa_min), ("curvature", Some(curvature))]
+                vec![("kappa_max", kappa_max), ("kappa_min", kappa_min), ("curvature", curvature)]
             }
             _ => vec![],
         }
@@ -63,7 +63,7 @@ impl GridKind {
             (Self::Power { rho, .. } | Self::Karras { rho, .. }, "rho") => *rho = value,
             (Self::Karras { kappa_max, .. } | Self::LogSnr { kappa_max, .. }, "kappa_max") => *kappa_max = Some(value),
             (Self::Karras { kappa_min, .. } | Self::LogSnr { kappa_min, .. }, "kappa_min") => *kappa_min = Some(value),
-            (Self::LogSnr { curvature, .. }, "curvature") => *curvature = value,
+            (Self::LogSnr { curvature, .. }, "curvature") => *curvature = Some(value),
             _ => return false,
         }
         true

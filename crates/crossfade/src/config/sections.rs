@@ -1,9 +1,9 @@
 //! The sections whose types belong to no other module.
 use crate::error::Result;
 use crate::loader::LoaderConfig;
-use crate::sample::Sampler;
 use crate::sample::gaussian::Churn;
-use crossfade_math::{Blend, EmaSchedule, Grid, LrSchedule, Process};
+use crate::sample::{FittedTimes, Sampler};
+use crossfade_math::{Blend, EmaSchedule, Grid, GridKind, LrSchedule, Process};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -180,6 +180,9 @@ pub struct SampleConfig {
     pub grid: Grid,
     /// The noise that the sampler `heun-churn` adds.
     pub churn: Churn,
+    /// Times that `crossfade calibrate --times --save` has fitted to the weights; the grid `auto` uses them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fitted: Vec<FittedTimes>,
 }
 
 impl Default for SampleConfig {
@@ -192,6 +195,7 @@ impl Default for SampleConfig {
             eta: 0.0,
             grid: Grid::default(),
             churn: Churn::default(),
+            fitted: vec![],
         }
     }
 }
@@ -202,16 +206,21 @@ impl SampleConfig {
         (self.clip > 0.0).then_some(self.clip)
     }
 
-    /// The settings with `auto` replaced by a sampler and a grid; an error if the sampler cannot run on the process.
+    /// The settings with `auto` replaced by a sampler and a grid; an error if the sampler cannot run on the process. The
+    /// grid is that of the fitted times, if there are some for this sampler and number of steps.
     pub fn resolved(&self, process: &Process) -> Result<Self> {
         let sampler = self.sampler.resolved(process)?;
-        let kind = sampler.grid(process, &self.grid.kind);
-        Ok(Self { sampler, grid: Grid { kind, ..self.grid }, ..self.clone() })
+        let automatic = self.grid.kind == GridKind::Auto;
+        let fitted = FittedTimes::find(&self.fitted, sampler, self.steps).filter(|_| automatic);
+        let kind = fitted.unwrap_or_else(|| sampler.grid(process, &self.grid.kind));
+        // The list is dropped: what is recorded in images and results is the grid that was used.
+        Ok(Self { sampler, grid: Grid { kind, ..self.grid }, fitted: vec![], ..self.clone() })
     }
 
-    /// The times of the steps, from 1 to 0.
+    /// The times of the steps, down to 0.
     pub fn times(&self, process: &Process) -> Result<Vec<f64>> {
-        self.sampler.resolved(process)?.times(process, &self.grid, self.steps)
+        let own = self.resolved(process)?;
+        own.sampler.times(process, &own.grid, own.steps)
     }
 
     /// Network evaluations per image.

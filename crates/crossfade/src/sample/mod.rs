@@ -11,6 +11,7 @@ pub mod cld;
 mod data2m;
 mod first_order;
 mod fit;
+mod fitted;
 pub mod gaussian;
 mod midpoint;
 mod predictor_corrector;
@@ -18,6 +19,7 @@ mod reference_heun;
 mod registry;
 
 pub use fit::Form;
+pub use fitted::FittedTimes;
 pub use registry::Sampler;
 
 use crate::error::{Error, Result};
@@ -129,7 +131,7 @@ impl<F: Field> Setting<F> for AttenuationProblem<'_, F> {
 }
 
 impl Sampler {
-    /// Runs the sampler from the state `x` over `times`, which descend from 1 to 0.
+    /// Runs the sampler from the state `x` at the first of `times` to 0 over the others.
     pub fn run<F: Field, P: Setting<F>>(
         self,
         problem: &P,

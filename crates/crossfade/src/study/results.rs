@@ -64,8 +64,11 @@ pub struct RowResult {
     pub label: String,
     /// The model.
     pub model: String,
-    /// One entry per column; none while the model is not trained.
+    /// One entry per column; none while the model is not trained, and where explicit times do not fit the column.
     pub entries: Vec<Option<Entry>>,
+    /// The number of columns that it has entries for when all is done.
+    #[serde(skip)]
+    pub(super) columns: usize,
 }
 
 /// One entry of the table.
@@ -123,7 +126,8 @@ impl Results {
     /// The number of cells with a result, and of all cells.
     pub fn progress(&self) -> (usize, usize) {
         let entries = self.rows.iter().flat_map(|row| row.entries.iter().flatten());
-        (entries.map(|e| e.seeds.len()).sum(), self.rows.len() * self.columns.len() * self.seeds.len())
+        let columns: usize = self.rows.iter().map(|row| row.columns).sum();
+        (entries.map(|e| e.seeds.len()).sum(), columns * self.seeds.len())
     }
 }
 
@@ -135,14 +139,24 @@ pub(super) fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
     let tabled = study.evaluate.tabled();
     let mut found = vec![];
     for (number, row) in rows(study).iter().enumerate() {
-        let mut entries = vec![];
+        // Explicit times fit one column, which is known when the configuration of the model is.
+        let is_explicit = row.grid.as_ref().is_some_and(|grid| grid.starts_with("explicit"));
+        let (mut entries, mut columns) = (vec![], 0);
         for &column in study.sample.columns() {
             entries.push(match &identities[row.model] {
                 None => None,
-                Some(identity) => entry(dir, &cells(&record, number, row, column, identity)?, tabled),
+                Some(identity) => {
+                    let cells = cells(&record, number, row, column, identity)?;
+                    columns += usize::from(!cells.is_empty());
+                    entry(dir, &cells, tabled)
+                }
             });
         }
-        found.push(RowResult { label: row.label.clone(), model: study.model[row.model].name.clone(), entries });
+        if identities[row.model].is_none() {
+            columns = if is_explicit { 1 } else { entries.len() };
+        }
+        let model = study.model[row.model].name.clone();
+        found.push(RowResult { label: row.label.clone(), model, entries, columns });
     }
     if let Some(tabled) = tabled {
         rank(&mut found, tabled, study.evaluate.against.as_deref());

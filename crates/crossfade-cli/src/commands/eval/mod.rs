@@ -11,6 +11,7 @@ use crate::context::Context;
 use anyhow::Result;
 use clap::Subcommand;
 use crossfade::metrics::RegisteredMetric;
+pub use features::images;
 
 /// Compute metrics: FID, KID, PSNR, SSIM, LPIPS, saliency, edges, regions, statistics
 #[derive(Debug, Subcommand)]

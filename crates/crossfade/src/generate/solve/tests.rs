@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::nn::{Backbone, Context, Mode, RawHeads};
 use crate::rng::{Purpose, Stream};
-use crossfade_math::ProcessFn;
+use crossfade_math::{GaussianFn, ProcessFn};
 use crossfade_math::process::Outputs;
 use std::cell::RefCell;
 
