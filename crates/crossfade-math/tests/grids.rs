@@ -140,7 +140,8 @@ fn a_grid_is_one_line_of_text() {
     for kind in GridKind::all() {
         assert_eq!(kind.argument(), kind.name());
     }
-    for text in ["karras:rho=3,kappa_min=0.05", "power:sigma_min=0.1", "explicit:1,0.6,0.25", "log-snr:curvature=-0.5"] {
+    for text in ["karras:rho=3,kappa_min=0.05", "power:sigma_min=0.1", "explicit:1,0.6,0.25", "log-snr:curvature=-0.5"]
+    {
         assert_eq!(read(text).unwrap().argument(), text);
     }
     for (text, part) in [

@@ -77,8 +77,16 @@ fn times_are_kept_in_the_checkpoint_and_used_by_auto() {
 
     // The recipe in an image names the grid itself, so that it is reproduced when other times were fitted since.
     let out = dir.path().join("pictures");
-    let job =
-        Job { seed: 1, first: 0, count: 1, shard: Shard::ALL, batch: 1, trajectory: false, between: None, out: out.clone() };
+    let job = Job {
+        seed: 1,
+        first: 0,
+        count: 1,
+        shard: Shard::ALL,
+        batch: 1,
+        trajectory: false,
+        between: None,
+        out: out.clone(),
+    };
     run(&after, Weights::Ema, &with(Sampler::Auto, 4, config), &job, &device, &mut |_, _| ()).unwrap();
     let picture = out.join("000000.png");
     assert_eq!(Recipe::read(&picture).unwrap().0.sample.grid.kind, times(Sampler::Ab2, 4, 0.1).grid());

@@ -170,7 +170,11 @@ fn times(
         args.count
     );
     for fit in &fits {
-        let _ = writeln!(text, "\n{} steps\n{:>10} {:>10} {:>10}  grid", fit.fitted.steps, "distance", "features", "spectrum");
+        let _ = writeln!(
+            text,
+            "\n{} steps\n{:>10} {:>10} {:>10}  grid",
+            fit.fitted.steps, "distance", "features", "spectrum"
+        );
         for score in &fit.scores {
             let (distance, features, spectrum) = (score.distance, score.features, score.spectrum);
             let _ = writeln!(text, "{distance:>10.4} {features:>10.4} {spectrum:>10.4}  {}", score.grid);

@@ -5,7 +5,8 @@ use super::GridKind;
 impl GridKind {
     /// Reads a name, which options may follow: `NAME:option=number,…`, and `explicit:` with its times.
     pub fn from_argument(text: &str) -> Result<Self, String> {
-        let number = |value: &str| value.trim().parse::<f64>().map_err(|e| format!("grid '{text}': {}: {e}", value.trim()));
+        let number =
+            |value: &str| value.trim().parse::<f64>().map_err(|e| format!("grid '{text}': {}: {e}", value.trim()));
         let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
         if name == "explicit" {
             let times: Result<Vec<f64>, _> = rest.unwrap_or_default().split(',').map(number).collect();
@@ -18,7 +19,8 @@ impl GridKind {
                 .ok_or_else(|| format!("grid '{text}': write options as {name}:option=number,…, not '{assignment}'"))?;
             if !kind.set(key.trim(), number(value)?) {
                 let known: Vec<_> = kind.options().iter().map(|(key, _)| *key).collect();
-                let known = if known.is_empty() { "it has none".into() } else { format!("known: {}", known.join(", ")) };
+                let known =
+                    if known.is_empty() { "it has none".into() } else { format!("known: {}", known.join(", ")) };
                 return Err(format!("grid '{text}': {name} has no option '{}'; {known}", key.trim()));
             }
         }

@@ -76,7 +76,8 @@ pub fn fit_grid(
 ) -> Result<FittedTimes> {
     if process.gaussian().is_none() {
         let name = process.name();
-        let problem = "times are fitted to noise levels sigma/alpha, which only processes x_t = alpha x_0 + sigma eps have";
+        let problem =
+            "times are fitted to noise levels sigma/alpha, which only processes x_t = alpha x_0 + sigma eps have";
         return Err(Error::request(format!("{problem}; {name} of this checkpoint is none, use --grid explicit:…")));
     }
     if steps < 2 {
@@ -275,7 +276,8 @@ mod tests {
                     error(sampler, kind, steps)
                 })
                 .unwrap();
-                let [uniform, general] = [GridKind::UniformT, GridKind::Images].map(|k| error(sampler, &k, steps).unwrap());
+                let [uniform, general] =
+                    [GridKind::UniformT, GridKind::Images].map(|k| error(sampler, &k, steps).unwrap());
                 let own = error(sampler, &fitted.grid(), steps).unwrap();
                 assert_eq!(own, fitted.distance, "the stored numbers are those that were tried");
                 assert!(own < 0.6 * uniform && own <= general, "{sampler:?} {steps}: {own} {uniform} {general}");

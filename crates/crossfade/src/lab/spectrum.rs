@@ -57,7 +57,9 @@ impl Spectrum {
             let end = (start + CHUNK).min(set.len());
             let coefficients: Result<Vec<_>> = (start..end)
                 .into_par_iter()
-                .map(|k| spectrum.coefficients(&set.get(k)?).map_err(|e| Error::request(format!("{}: {e}", set.name(k)))))
+                .map(|k| {
+                    spectrum.coefficients(&set.get(k)?).map_err(|e| Error::request(format!("{}: {e}", set.name(k))))
+                })
                 .collect();
             coefficients?.iter().for_each(|c| spectrum.push(c));
             progress(end, set.len());
@@ -224,7 +226,8 @@ impl Transform {
         let [c, h, w] = self.shape;
         let values: Vec<f64> = values.iter().copied().map(f64::from).collect();
         let by_columns = product(&values, &self.columns, w);
-        let by_rows: Vec<f64> = by_columns.chunks_exact(h * w).flat_map(|plane| product(&self.rows, plane, h)).collect();
+        let by_rows: Vec<f64> =
+            by_columns.chunks_exact(h * w).flat_map(|plane| product(&self.rows, plane, h)).collect();
         product(&self.channels, &by_rows, c)
     }
 }

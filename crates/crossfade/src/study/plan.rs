@@ -92,7 +92,8 @@ impl Plan {
         }
         if problems.is_empty() {
             for row in rows(&study) {
-                let sampled = study.sample.columns().iter().map(|&n| row.sampling(&models[row.model].config, &study, n));
+                let sampled =
+                    study.sample.columns().iter().map(|&n| row.sampling(&models[row.model].config, &study, n));
                 let problem = match sampled.collect::<Result<Vec<_>>>() {
                     Ok(found) if found.iter().all(Option::is_none) => {
                         let unit = study.sample.columns_are();

@@ -207,8 +207,8 @@ fn filtered(x: &Planes, weights: &[f32]) -> Planes {
 mod tests {
     use super::super::super::RegisteredMetric;
     use super::*;
-    use crate::data::procedural::Procedural;
     use crate::data::Dataset;
+    use crate::data::procedural::Procedural;
     use crate::engine::Device;
     use crate::metrics::MetricOptions;
 
