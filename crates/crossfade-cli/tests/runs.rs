@@ -154,8 +154,8 @@ fn train_sample_reproduce() {
     assert!(first == std::fs::read(pictures.join("000003.png")).unwrap());
     assert!(pictures.join("sheet.png").is_file() && pictures.join("sheet-1-of-2.png").is_file());
 
-    let table = succeed(crossfade().arg("calibrate").arg(&run).args(["--images", "8", "--bins", "4"]));
-    assert!(table.contains("blend = { table = ["), "{table}");
+    let table = succeed(crossfade().arg("calibrate").arg(&run).args(["--count", "8", "--bins", "4"]));
+    assert!(table.contains("blend = { table = [") && table.contains("measured on 8 training images"), "{table}");
 
     let mut command = crossfade();
     command.arg("reproduce").arg(pictures.join("000003.png")).arg("--checkpoint");

@@ -1,4 +1,6 @@
-//! Sampling times 1 = t_0 > t_1 > … > t_n = 0. The network is evaluated at each of them but the last (§3.2, §10.4).
+//! Sampling times 1 ≥ t_0 > t_1 > … > t_n = 0. The network is evaluated at each of them but the last (§3.2, §10.4).
+mod text;
+
 use crate::process::{Gaussian, GaussianFn};
 use crate::registry;
 use serde::{Deserialize, Serialize};
@@ -10,9 +12,11 @@ registry! {
     pub enum GridKind("grid", tag = "kind") {
         /// 1, 1−1/N, …, 1/N, 0: the paper's grid.
         UniformT = "uniform-t",
-        /// Uniform in √t, DDIM's quadratic sequence. On it the solvers for attenuation keep their order when there
-        /// are many steps; with few steps the first one, which decides the colours, becomes too long.
-        UniformSqrt = "uniform-sqrt" | "quadratic",
+        /// Uniform in √t from 1 to 0. On it the solvers for attenuation keep their order when there are many steps; with
+        /// few steps the first one, which decides the colours, becomes too long.
+        UniformSqrt = "uniform-sqrt",
+        /// DDIM's quadratic sequence: the steps ⌊(i √800/(N−1))²⌋ of a chain of 1000, which start at 0.8 and not at 1.
+        DdimQuadratic = "ddim-quadratic" | "quadratic",
         /// N times from 1 to σ_min², uniform in t, then 0: the reference's grid.
         Reference {
             /// Square root of the last evaluation time; 0.01 in the reference, 0.001 for σ = t.
@@ -48,10 +52,10 @@ registry! {
             /// κ of the last evaluation; by default that of the process's smallest time.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             kappa_min: Option<f64> = None,
-            /// c of a grid that is uniform in (κ^c − 1)/c instead: above 0 there are more steps at little noise, 1/7 is
+            /// c of a grid that is uniform in (κ^c − 1)/c instead, 0 by default: above 0 there are more steps at little noise, 1/7 is
             /// EDM's spacing, below 0 there are more at much noise.
-            #[serde(default, skip_serializing_if = "is_zero")]
-            curvature: f64 = 0.0,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            curvature: Option<f64> = None,
         } = "log-snr",
         /// Uniform in ln κ between levels that suit photographs at any number of steps (§3.2).
         Images = "images",
@@ -62,9 +66,9 @@ registry! {
         Auto = "auto",
     }
     needs_data {
-        /// An explicit list of descending times; 1 at the front and 0 at the end are added if missing.
+        /// An explicit list of descending times; the first one, at most 1, is where sampling starts.
         Explicit {
-            /// The times.
+            /// The times; a 0 at the end may be left out.
             times: Vec<f64>,
         } = "explicit",
     }
@@ -78,9 +82,6 @@ fn power_rho() -> f64 {
 }
 fn power_sigma_min() -> f64 {
     0.02
-}
-fn is_zero(value: &f64) -> bool {
-    *value == 0.0
 }
 
 /// A time grid, with the paper's final denoising step as an option.
@@ -96,7 +97,7 @@ pub struct Grid {
 
 impl GridKind {
     /// Uniform in ln κ between the noise levels of the process.
-    pub const LOG_SNR: Self = Self::LogSnr { kappa_max: None, kappa_min: None, curvature: 0.0 };
+    pub const LOG_SNR: Self = Self::LogSnr { kappa_max: None, kappa_min: None, curvature: None };
 
     /// Whether the times depend on the process's ratio κ = σ/α, so that only [`Grid::times_on`] can compute them.
     pub fn needs_ratio(&self) -> bool {
@@ -107,7 +108,9 @@ impl GridKind {
     fn levels(&self, n: usize) -> Option<Levels> {
         match *self {
             Self::Karras { rho, kappa_max, kappa_min } => Some(Levels { kappa_max, kappa_min, curvature: 1.0 / rho }),
-            Self::LogSnr { kappa_max, kappa_min, curvature } => Some(Levels { kappa_max, kappa_min, curvature }),
+            Self::LogSnr { kappa_max, kappa_min, curvature } => {
+                Some(Levels { kappa_max, kappa_min, curvature: curvature.unwrap_or(0.0) })
+            }
             Self::Images => {
                 let n = n as f64;
                 let (kappa_max, kappa_min) = (Some(IMAGES_LARGEST * n), Some(IMAGES_SMALLEST / n));
@@ -120,17 +123,6 @@ impl GridKind {
     /// The families that depend on t alone, with the default values of their options: they suit every process.
     pub fn all_in_time() -> Vec<Self> {
         Self::all().into_iter().filter(|kind| !kind.needs_ratio()).collect()
-    }
-
-    /// A grid as it is written on the command line: a name, or `explicit:` with the times.
-    pub fn from_argument(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("explicit:") {
-            Some(list) => {
-                let times: Result<Vec<f64>, _> = list.split(',').map(|t| t.trim().parse::<f64>()).collect();
-                times.map(|times| Self::Explicit { times }).map_err(|e| format!("grid '{text}': {e}"))
-            }
-            None => Self::parse(text).map_err(|e| format!("{e}, explicit:1,0.5,…")),
-        }
     }
 }
 
@@ -168,11 +160,13 @@ impl Grid {
                     process.name()
                 ));
             }
-            // Times are rounded to the steps of the chain. From the smallest up, a time whose step is taken moves to
+            // Times are rounded to the steps of the chain, except that DDIM truncates its own sequence. From the smallest up, a time whose step is taken moves to
             // the next free one, so that no step is evaluated twice.
             let mut lowest_free = 1.0;
             for t in times.iter_mut().rev() {
-                let chain_step = (*t / tick).round().max(lowest_free);
+                let near = *t / tick;
+                let near = if self.kind == GridKind::DdimQuadratic { (near + 1e-6).floor() } else { near.round() };
+                let chain_step = near.max(lowest_free);
                 (*t, lowest_free) = (chain_step * tick, chain_step + 1.0);
             }
             if times.first().is_some_and(|&t| t > 1.0 + 1e-9) {
@@ -194,6 +188,9 @@ impl Grid {
         Ok(match &self.kind {
             GridKind::UniformT | GridKind::Auto => (0..n).map(|i| 1.0 - at(i)).collect(),
             GridKind::UniformSqrt => (0..n).map(|i| (1.0 - at(i)).powi(2)).collect(),
+            // The step s of DDIM's chain, which counts from 0, is our time (s + 1)/1000. A single evaluation is at the start.
+            GridKind::DdimQuadratic if n == 1 => vec![0.801],
+            GridKind::DdimQuadratic => (0..n).map(|i| 0.8 * (1.0 - i as f64 / last).powi(2) + 0.001).collect(),
             GridKind::Reference { sigma_min } => {
                 let end = sigma_min * sigma_min;
                 (0..n).map(|i| 1.0 + i as f64 / last * (end - 1.0)).collect()
@@ -204,8 +201,7 @@ impl Grid {
             }
             GridKind::Explicit { times } => {
                 // `finished` adds the 0 again, so that it may be given or not.
-                let start = if times.first() == Some(&1.0) { 0 } else { 1 };
-                std::iter::repeat_n(1.0, start).chain(times.iter().copied().filter(|&t| t != 0.0)).collect()
+                times.iter().copied().filter(|&t| t != 0.0).collect()
             }
             GridKind::Karras { .. } | GridKind::LogSnr { .. } | GridKind::Images => {
                 return Err(format!(
@@ -224,10 +220,11 @@ impl Grid {
             times.push(t);
         }
         times.push(0.0);
-        if times.windows(2).all(|w| w[0] > w[1]) && times.iter().all(|t| (0.0..=1.0).contains(t)) {
+        let descend = times.windows(2).all(|w| w[0] > w[1]) && times.iter().all(|t| (0.0..=1.0).contains(t));
+        if descend && times.len() > 1 {
             Ok(times)
         } else {
-            Err(format!("times must descend strictly from 1 to 0, got {times:?}"))
+            Err(format!("times must descend strictly, from 1 or below to 0, got {times:?}"))
         }
     }
 }
@@ -235,14 +232,23 @@ impl Grid {
 /// Times from t = 1 down, uniform in (κ^c − 1)/c between the noise levels.
 fn by_ratio(process: &Gaussian, n: usize, levels: &Levels) -> Result<Vec<f64>, String> {
     // Processes with α_1 = 0 have no finite κ at t = 1; that time is put in front and the spacing starts below it.
+    if [levels.kappa_max, levels.kappa_min].iter().flatten().any(|kappa| !(*kappa > 0.0 && kappa.is_finite())) {
+        return Err(format!(
+            "kappa_max and kappa_min must be positive, got {:?}",
+            (levels.kappa_max, levels.kappa_min)
+        ));
+    }
     let start = process.ratio(1.0);
     let unbounded = start > 1e6;
     let largest = levels.kappa_max.unwrap_or(LARGEST_RATIO).min(start);
     let largest = if unbounded || levels.kappa_max.is_some() { largest } else { start };
-    let smallest = levels.kappa_min.unwrap_or_else(|| process.ratio(process.t_end()));
+    // Below the process's smallest time nothing was trained (and VE has no lower noise level at all).
+    let end = process.ratio(process.t_end());
+    let smallest = levels.kappa_min.map_or(end, |kappa_min| kappa_min.max(end));
     if !(smallest > 0.0 && smallest < largest && levels.curvature.is_finite()) {
         return Err(format!(
-            "kappa_min must be between 0 and kappa_max, and the curvature finite: got {smallest}, {largest}, {}",
+            "kappa_min must be below kappa_max, and the curvature finite: on {} they are {smallest}, {largest} and {}",
+            process.name(),
             levels.curvature
         ));
     }

@@ -197,7 +197,8 @@ proptest! {
         for kind in GridKind::all_in_time() {
             let plain = Grid { kind: kind.clone(), final_t: None }.times(n).unwrap();
             prop_assert_eq!(plain.len(), n + 1);
-            prop_assert_eq!((plain[0], plain[n]), (1.0, 0.0));
+            let start = if kind == GridKind::DdimQuadratic { 0.801 } else { 1.0 };
+            prop_assert_eq!((plain[0], plain[n]), (start, 0.0));
             prop_assert!(plain.windows(2).all(|w| w[0] > w[1]));
             let grid = Grid { kind, final_t }.times(n).unwrap();
             prop_assert!(grid.len() == n + 1 || grid[n] == final_t.unwrap());
@@ -323,7 +324,7 @@ fn names_lead_back_to_their_entries() {
 
 #[test]
 fn grids_are_read_from_the_command_line() {
-    assert_eq!(GridKind::from_argument("quadratic").unwrap(), GridKind::UniformSqrt);
+    assert_eq!(GridKind::from_argument("quadratic").unwrap(), GridKind::DdimQuadratic);
     assert!(GridKind::from_argument("unifrm-t").unwrap_err().contains("did you mean 'uniform-t'?"));
     let explicit = GridKind::from_argument("explicit:1, 0.5").unwrap();
     assert_eq!(explicit, GridKind::Explicit { times: vec![1.0, 0.5] });
@@ -373,10 +374,11 @@ mod gaussian {
     fn grids_descend_and_times_of_ratios_are_inverse() {
         for process in Gaussian::all() {
             for kind in GridKind::all() {
+                let start = if kind == GridKind::DdimQuadratic { 0.801 } else { 1.0 };
                 let grid = Grid { kind, final_t: None };
                 for n in [1, 2, 5, 10, 100] {
                     let times = grid.times_on(&process, n).unwrap();
-                    assert_eq!((times.len(), times[0], times[n]), (n + 1, 1.0, 0.0), "{process:?} {grid:?}");
+                    assert_eq!((times.len(), times[0], times[n]), (n + 1, start, 0.0), "{process:?} {grid:?}");
                 }
                 assert!(grid.times_on(&process, 0).is_err());
             }

@@ -10,7 +10,8 @@ use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::nn::weights::apply;
 use crate::nn::{AutoencoderConfig, BackboneConfig, Denoiser};
-use crate::tensorfile::{HostTensor, TensorFile, TensorMap};
+use crate::sample::FittedTimes;
+use crate::tensorfile::{HostTensor, TensorFile, TensorMap, save_tensors};
 pub use crate::torchfile::Weights;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -42,8 +43,10 @@ pub(crate) struct Opened {
     file: TensorFile,
 }
 
-/// The metadata of a checkpoint of `config` after `step` steps.
+/// The metadata of a checkpoint of `config` after `step` steps. Times that were fitted to earlier weights are left out.
 pub fn metadata(config: &RunConfig, step: u64) -> Result<BTreeMap<String, String>> {
+    let mut config = config.clone();
+    config.sample.fitted.clear();
     Ok(metadata_of(config.to_toml()?, step))
 }
 
@@ -168,6 +171,22 @@ impl Checkpoint {
         let fixed = |name: &str| name.starts_with(FIRST_STAGE) || [SCALE_FACTOR, MEAN_X0].contains(&name);
         let entry = file.metadata().remove_entry(FIRST_STAGE_CONFIG);
         Ok((file.read_wanted(&fixed)?, entry.into_iter().collect()))
+    }
+
+    /// Keeps `fitted` times in the file, in place of those for the same sampler and number of steps. The file is written anew
+    /// under a temporary name and then renamed; its weights and their checksum do not change.
+    pub fn keep_times(&mut self, fitted: &[FittedTimes]) -> Result<()> {
+        let mut config = self.config.clone();
+        let is_new = |old: &FittedTimes| fitted.iter().any(|new| (new.sampler, new.steps) == (old.sampler, old.steps));
+        config.sample.fitted.retain(|old| !is_new(old));
+        config.sample.fitted.extend(fitted);
+        config.sample.fitted.sort_by_key(|times| (times.sampler.name(), times.steps));
+        config.validate()?;
+        let mut metadata = self.opened.file.metadata();
+        metadata.insert(CONFIG.to_string(), config.to_toml()?);
+        save_tensors(&self.path, &self.opened.file.read_all()?, &metadata)?;
+        *self = Self::open(&self.path)?;
+        Ok(())
     }
 
     /// The autoencoder of a latent run: its configuration, its weights by the reference's names, and the scale factor.

@@ -34,6 +34,8 @@ pub enum Purpose {
     Lab = 11,
     /// The horizontal flip of a training sample.
     Flip = 12,
+    /// The filters of the metric random-frechet; the index is the layer.
+    RandomFilters = 13,
     /// Resamples of a bootstrap; the index is the resample.
     Bootstrap = 20,
     /// The noise with which the latent of a training sample is drawn.

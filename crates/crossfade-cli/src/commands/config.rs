@@ -1,4 +1,5 @@
 //! `crossfade config`.
+use super::sample::open;
 use crate::cli::Overrides;
 use crate::context::Context;
 use crate::output::{bytes, thousands};
@@ -17,10 +18,11 @@ pub enum ConfigCommand {
     /// Print a configuration with all defaults filled in, and the size of the run
     #[command(after_help = "Examples:
   crossfade config show configs/tiny.toml --set train.batch=64
-  crossfade config show cifar10-two-m192 --set process.attenuation=linear")]
+  crossfade config show cifar10-two-m192 --set process.attenuation=linear
+  crossfade config show runs/tiny                 that of a run's newest checkpoint, with times fitted to it")]
     Show {
-        /// Configuration file, or name of a network (see `config list`)
-        #[arg(value_name = "FILE|PRESET")]
+        /// Configuration file, name of a network (see `config list`), run directory or checkpoint
+        #[arg(value_name = "FILE|PRESET|CHECKPOINT")]
         config: String,
         #[command(flatten)]
         overrides: Overrides,
@@ -44,10 +46,18 @@ pub fn run(command: &ConfigCommand, context: &Context) -> Result<()> {
             let text = format!("{}\n# parameters: {}\n", config.to_toml()?, thousands(parameters));
             context.print(text, json!({ "config": config, "parameters": parameters }))
         }
+        ConfigCommand::Show { config, overrides } if is_checkpoint(Path::new(config)) => {
+            show(&overrides.apply(open(Path::new(config))?.config)?, context)
+        }
         ConfigCommand::Show { config, overrides } => show(&overrides.apply(named(config)?)?, context),
         ConfigCommand::List => list(context),
         ConfigCommand::Check { files } => check(files, context),
     }
+}
+
+/// Whether `path` is a run directory or a checkpoint.
+fn is_checkpoint(path: &Path) -> bool {
+    path.is_dir() || path.extension().is_some_and(|e| e == "safetensors")
 }
 
 /// Whether `name` is a configuration file of an autoencoder.

@@ -26,7 +26,8 @@ use std::path::{Path, PathBuf};
   crossfade sample runs/cifar10-classes --class all --count 80 --out pictures   a row for each class
   crossfade sample runs/cifar10-classes --guidance 2 --guidance-interval 0.2,0.8 --out pictures
   crossfade sample runs/cifar --guidance 2 --guide runs/cifar/checkpoints/step-00050000.safetensors --out pictures
-  crossfade sample runs/ddpm --sampler ddim --eta 0.2 --steps 50 --grid quadratic --out pictures
+  crossfade sample runs/ddpm --sampler ddim --eta 0.2 --steps 50 --grid ddim-quadratic --out pictures
+  crossfade sample runs/cifar --steps 10 --grid log-snr:kappa_max=20,kappa_min=0.1 --out pictures
 
 Image k of a seed is the same file at any batch size, thread count and shard. Every PNG stores
 the options that made it, and `crossfade reproduce` regenerates it from them.")]
@@ -51,8 +52,8 @@ pub struct SampleArgs {
     #[arg(long, value_name = "NAME", value_parser = one_of(sampler_names()))]
     pub sampler: Option<String>,
 
-    /// Time grid: auto, uniform-t, uniform-sqrt (or quadratic), reference, power, karras, log-snr, or explicit:1,0.5,…
-    /// [default: from the configuration]
+    /// Time grid: auto, uniform-t, uniform-sqrt, ddim-quadratic, reference, power, karras, log-snr, images, with options as in
+    /// log-snr:kappa_max=20,kappa_min=0.1, or explicit:1,0.5,… [default: from the configuration]
     #[arg(long, value_name = "NAME", value_parser = GridKind::from_argument)]
     pub grid: Option<GridKind>,
 
@@ -248,11 +249,12 @@ pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
     drop(progress);
     let seconds = began.elapsed().as_secs_f64();
     let text = format!(
-        "{} images in {}, {} network evaluations each, sampler {}; contact sheet {}",
+        "{} images in {}, {} network evaluations each, sampler {}, grid {}; contact sheet {}",
         report.images,
         duration(seconds),
         report.evaluations,
         config.sampler.name(),
+        config.grid.kind.argument(),
         report.sheet.display()
     );
     // Time from the start of the program to the first network evaluation.

@@ -125,6 +125,13 @@ impl Gaussian {
         -self.ratio(t).ln()
     }
 
+    /// The deviation of the normal distribution that sampling starts from at time t. At t = 1 this is σ_1: what is left of
+    /// x_0 is neglected. Below, where more is left, it is that of x_t for data of deviation 1, which is N(0, I) for DDPM,
+    /// as in DDIM's code.
+    pub fn start_deviation(&self, t: f64) -> f64 {
+        if t == 1.0 { self.sigma(1.0) } else { self.alpha(t).hypot(self.sigma(t)) }
+    }
+
     /// The time with κ_t = `ratio`, between the ends, by bisection: κ rises with t.
     pub fn time_of_ratio(&self, ratio: f64) -> f64 {
         let (mut low, mut high) = (0.0, 1.0);

@@ -2,8 +2,8 @@
 use crate::error::Result;
 use crate::loader::LoaderConfig;
 use crate::sample::gaussian::Churn;
-use crate::sample::{EvaluationOptions, Guidance, Sampler};
-use crossfade_math::{Blend, EmaAction, EmaSchedule, Grid, LrSchedule, PowerProfile, Process};
+use crate::sample::{EvaluationOptions, FittedTimes, Guidance, Sampler};
+use crossfade_math::{Blend, EmaAction, EmaSchedule, Grid, GridKind, LrSchedule, PowerProfile, Process};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -248,6 +248,9 @@ pub struct SampleConfig {
     /// The times [from, to] between which predictions are guided; t = 1 is noise.
     #[serde(skip_serializing_if = "is_whole")]
     pub guidance_interval: [f64; 2],
+    /// Times that `crossfade calibrate --times --save` has fitted to the weights; the grid `auto` uses them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fitted: Vec<FittedTimes>,
 }
 
 /// The default of `sample.class`.
@@ -279,6 +282,7 @@ impl Default for SampleConfig {
             class: RANDOM_CLASS.into(),
             guidance: Guidance::NONE.scale,
             guidance_interval: Guidance::NONE.interval,
+            fitted: vec![],
         }
     }
 }
@@ -294,16 +298,21 @@ impl SampleConfig {
         Guidance { scale: self.guidance, interval: self.guidance_interval }
     }
 
-    /// The settings with `auto` replaced by a sampler and a grid; an error if the sampler cannot run on the process.
+    /// The settings with `auto` replaced by a sampler and a grid; an error if the sampler cannot run on the process. The
+    /// grid is that of the fitted times, if there are some for this sampler and number of steps.
     pub fn resolved(&self, process: &Process) -> Result<Self> {
         let sampler = self.sampler.resolved(process)?;
-        let kind = sampler.grid(process, &self.grid.kind);
-        Ok(Self { sampler, grid: Grid { kind, ..self.grid }, ..self.clone() })
+        let automatic = self.grid.kind == GridKind::Auto;
+        let fitted = FittedTimes::find(&self.fitted, sampler, self.steps).filter(|_| automatic);
+        let kind = fitted.unwrap_or_else(|| sampler.grid(process, &self.grid.kind));
+        // The list is dropped: what is recorded in images and results is the grid that was used.
+        Ok(Self { sampler, grid: Grid { kind, ..self.grid }, fitted: vec![], ..self.clone() })
     }
 
-    /// The times of the steps, from 1 to 0.
+    /// The times of the steps, down to 0.
     pub fn times(&self, process: &Process) -> Result<Vec<f64>> {
-        self.sampler.resolved(process)?.times(process, &self.grid, self.steps)
+        let own = self.resolved(process)?;
+        own.sampler.times(process, &own.grid, own.steps)
     }
 
     /// What changes the number of network evaluations besides the times.

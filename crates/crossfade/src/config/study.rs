@@ -62,7 +62,8 @@ pub struct StudyModel {
 pub struct Axes {
     /// Samplers by name.
     pub samplers: Vec<String>,
-    /// Grids of times by name.
+    /// Grids of times: a name, which options may follow as in `log-snr:kappa_min=0.1`, or `explicit:1,0.6,0.2`. A list of
+    /// times is measured in the column of its number of evaluations only.
     pub grids: Vec<String>,
     /// Blends of the two heads by name.
     pub blends: Vec<String>,

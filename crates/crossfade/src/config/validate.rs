@@ -1,7 +1,7 @@
 //! Checks that the values of a configuration are valid, alone and together.
 use super::read::Finding;
 use super::sections::LABEL_DROPOUT;
-use super::{OptimConfig, RANDOM_CLASS, RunConfig, TrainConfig};
+use super::{OptimConfig, RANDOM_CLASS, RunConfig, SampleConfig, TrainConfig};
 use crate::augment::LABELS;
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use crate::nn::{BackboneConfig, Decoders};
 use crate::sample::Guidance;
 use crate::sample::gaussian::Churn;
 use crossfade_math::process::Outputs;
-use crossfade_math::{Blend, PowerProfile, Precond, ProcessFn, Weighting};
+use crossfade_math::{Blend, Grid, PowerProfile, Precond, ProcessFn, Weighting};
 
 /// Collects problems. A check that depends on a key with an earlier problem is skipped, because its message would mislead.
 pub(super) struct Checks {
@@ -283,6 +283,18 @@ impl RunConfig {
         let message = "must be false: what the network returns at t = 1 is known from the mean image only without a condition, \
                        for the processes adm (all attenuations but the sine) and flow";
         checks.require(known || !s.free_first_step, &["sample.free_first_step", "process", "task"], message);
+        if self.process.validate().is_empty() {
+            for times in &s.fitted {
+                let own = SampleConfig { steps: times.steps, sampler: times.sampler, ..s.clone() };
+                let own = SampleConfig { grid: Grid { kind: times.grid(), final_t: None }, ..own };
+                let found = if (1..=1_000_000).contains(&times.steps) {
+                    own.times(&self.process).map_err(|e| e.to_string())
+                } else {
+                    Err("steps must be 1 to 1,000,000".into())
+                };
+                checks.require(found.is_ok(), &["sample.fitted"], found.err().unwrap_or_default());
+            }
+        }
         // With invalid options of the process, computing its times would fail too and report the same problem again.
         if (1..=1_000_000).contains(&s.steps) && self.process.validate().is_empty() {
             match s.resolved(&self.process) {

@@ -238,6 +238,11 @@ impl DataConfig {
     }
 }
 
+/// The images of any set at exactly `resolution` x `resolution` with 1 or 3 `channels`: the middle square, resized.
+pub fn fitted(source: Box<dyn Dataset>, resolution: usize, channels: usize) -> Box<dyn Dataset> {
+    Box::new(Fitted { source, resolution, channels, fit: Fit::default(), filter: Filter::default() })
+}
+
 /// A source whose images are converted to one shape.
 struct Fitted {
     source: Box<dyn Dataset>,

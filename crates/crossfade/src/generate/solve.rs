@@ -7,9 +7,10 @@ use crate::sample::cld::{CldProblem, VelocityScore};
 use crate::sample::gaussian::{Denoise, GaussianProblem};
 use crate::sample::{AttenuationProblem, Form, Hooks, Predict, Sampled};
 use crossfade_math::process::Cld;
-use crossfade_math::{Blend, Field, Gaussian, GaussianFn, Prediction, Process};
+use crossfade_math::{Blend, Field, Gaussian, Prediction, Process};
 
-/// Samples a batch. With `mean_x0` the evaluation at t = 1 is saved (§3.5). `start(0)` gives the standard normals for x at t = 1, `start(1)` those for the velocity of CLD.
+/// Samples a batch. With `mean_x0` the evaluation at t = 1 is saved (§3.5). `start(0)` gives the standard normals for x at the
+/// first time, `start(1)` those for the velocity of CLD.
 pub fn solve(
     net: &Conditioned,
     config: &SampleConfig,
@@ -19,6 +20,7 @@ pub fn solve(
 ) -> Result<Sampled<Images>> {
     let sampler = config.sampler.resolved(&net.process)?;
     let times = config.times(&net.process)?;
+    let deviation = net.process.gaussian().map_or(1.0, |gaussian| gaussian.start_deviation(times[0]));
     match sampler.form(&net.process) {
         Some(Form::Velocity(cld)) => {
             let score = ScoreNet { net, cld };
@@ -28,16 +30,14 @@ pub fn solve(
             let mut problem = AttenuationProblem::new(net, adm);
             problem.blend = config.blend.clone();
             (problem.clip, problem.mean_x0) = (config.clip(), mean_x0);
-            sampler.run(&problem, &times, start(0), hooks)
+            sampler.run(&problem, &times, start(0).scale(deviation), hooks)
         }
         Some(Form::Gaussian(gaussian)) => {
             let denoise = DenoisingNet { net, gaussian, blend: &config.blend, clip: config.clip() };
             let mut problem = GaussianProblem::new(&denoise, gaussian);
             (problem.clip, problem.eta, problem.churn) = (config.clip(), config.eta, config.churn);
             problem.mean_x0 = mean_x0;
-            // At t = 1 the state is taken to be pure noise of deviation σ_1. What is left of x_0, α_1 x_0, is
-            // neglected.
-            sampler.run(&problem, &times, start(0).scale(gaussian.sigma(1.0)), hooks)
+            sampler.run(&problem, &times, start(0).scale(deviation), hooks)
         }
         None => Err(Error::Run(format!("{} does not run on {}", sampler.name(), net.process.name()))),
     }

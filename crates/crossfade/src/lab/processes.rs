@@ -49,7 +49,8 @@ pub fn solve(
         }
         Some(Form::Gaussian(gaussian)) => {
             let oracle = GaussianOracle { mixture: mixture.clone(), process: gaussian };
-            sampler.run(&GaussianProblem::new(&oracle, gaussian), &times, start.scale(gaussian.sigma(1.0)), &mut hooks)
+            let start = start.scale(gaussian.start_deviation(times[0]));
+            sampler.run(&GaussianProblem::new(&oracle, gaussian), &times, start, &mut hooks)
         }
         Some(Form::Attenuation(_)) | None => {
             Err(Error::request(format!("{} is not measured here on {}", sampler.name(), process.name())))
@@ -82,6 +83,8 @@ fn reference_solution(
     from: (usize, u64),
 ) -> Result<Points> {
     let (Process::Adm(adm), false) = (process, *grid == GridKind::LOG_SNR) else {
+        // With more steps than the chain has below its start, DDIM's sequence would start later.
+        let steps = if *grid == GridKind::DdimQuadratic { steps.min(801) } else { steps };
         return Ok(solve(mixture, process, Sampler::UniPc, grid, steps, from)?.x0);
     };
     let oracle = Oracle::new(mixture.clone(), *adm);

@@ -14,6 +14,7 @@ const SPECS: &[&MetricSpec] = &[
     &features::inception_score::SPEC,
     &features::precision_recall::SPEC,
     &features::pixel_frechet::SPEC,
+    &features::random_frechet::SPEC,
     &pairs::psnr::SPEC,
     &pairs::ssim::SPEC,
     &pairs::ms_ssim::SPEC,

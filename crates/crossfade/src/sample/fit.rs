@@ -9,6 +9,11 @@ use crate::error::{Error, Result};
 use crossfade_math::process::Cld;
 use crossfade_math::{Adm, Gaussian, GaussianFn, Grid, GridKind, Prediction, Process, ProcessFn};
 
+/// The grid that `auto` selects for constant attenuation where no times were fitted to the checkpoint. This is the one
+/// place to change it: [`GridKind::Images`] is made for images at few steps, but the paper's grid stays until another one has
+/// the lower FID on trained networks. A change raises the revisions of the samplers for attenuation.
+const CONSTANT_ATTENUATION: GridKind = GridKind::UniformT;
+
 /// The form in which a sampler uses a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Form {
@@ -80,13 +85,14 @@ impl Sampler {
     /// The grid for `auto`, which is the one in the papers of process and sampler.
     fn own_grid(self, process: &Process) -> GridKind {
         let own = process.grid();
-        let Some(Form::Gaussian(gaussian)) = self.form(process) else { return own };
         if process.adm().is_some() {
-            return own;
+            // Other attenuations than the constant one have no κ, which grids of noise levels need.
+            return if process.gaussian().is_some() { CONSTANT_ATTENUATION } else { own };
         }
+        let Some(Form::Gaussian(gaussian)) = self.form(process) else { return own };
         match (own, self) {
             // DDIM's quadratic sequence for CIFAR-10.
-            (_, Self::Ddim) if gaussian.tick().is_some() => GridKind::UniformSqrt,
+            (_, Self::Ddim) if gaussian.tick().is_some() => GridKind::DdimQuadratic,
             // If α_1 = 0, ln(α/σ) is infinite at t = 1, and a grid that is uniform in it would put most steps near t = 1.
             (GridKind::UniformT, Self::Dpmpp2M | Self::UniPc | Self::Heun | Self::HeunChurn)
                 if gaussian.tick().is_none() && gaussian.alpha(1.0) > 0.0 =>
@@ -102,7 +108,7 @@ impl Sampler {
         if *wanted == GridKind::Auto { self.own_grid(process) } else { wanted.clone() }
     }
 
-    /// The times of `steps` steps, from 1 to 0.
+    /// The times of `steps` steps, down to 0.
     pub fn times(self, process: &Process, grid: &Grid, steps: usize) -> Result<Vec<f64>> {
         let grid = Grid { kind: self.grid(process, &grid.kind), final_t: grid.final_t };
         let times = match process.gaussian() {

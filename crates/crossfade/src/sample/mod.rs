@@ -11,6 +11,7 @@ pub mod cld;
 mod data2m;
 mod first_order;
 mod fit;
+mod fitted;
 pub mod gaussian;
 mod guidance;
 mod midpoint;
@@ -19,6 +20,7 @@ mod reference_heun;
 mod registry;
 
 pub use fit::{EvaluationOptions, Form};
+pub use fitted::FittedTimes;
 pub use guidance::Guidance;
 pub use registry::Sampler;
 
@@ -149,7 +151,7 @@ impl<F: Field> Setting<F> for AttenuationProblem<'_, F> {
 }
 
 impl Sampler {
-    /// Runs the sampler from the state `x` over `times`, which descend from 1 to 0.
+    /// Runs the sampler from the state `x` at the first of `times` to 0 over the others.
     pub fn run<F: Field, P: Setting<F>>(
         self,
         problem: &P,

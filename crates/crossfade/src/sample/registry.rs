@@ -5,7 +5,7 @@ use super::{AttenuationProblem, Hooks, ab2, alg2, data2m, first_order, midpoint,
 use crate::error::Result;
 use crossfade_math::{Field, registry};
 
-/// The loop of a sampler over `times`, which descend from 1 to 0, from the state at t = 1.
+/// The loop of a sampler over `times`, which descend to 0, from the state at the first of them.
 type Loop<P, S, F> = fn(&P, &[f64], S, &mut Hooks<F>) -> Result<F>;
 
 /// The loops of a sampler, one for each form of a process that it supports.
@@ -45,7 +45,6 @@ impl<'a, F> Entry<'a, F> {
     }
 
     /// Sets the revision after a change of the sampler; see [`Sampler::revision`].
-    #[allow(dead_code, reason = "no sampler was changed since revisions are counted")]
     fn revision(self, revision: u32) -> Self {
         Self { revision, ..self }
     }
@@ -95,7 +94,7 @@ registry! {
         /// Heun with bridge noise of the reference's older release, two evaluations per step; kept for comparison.
         ReferenceHeun = "reference-heun" => stochastic(1).evaluations(2).attenuation(reference_heun::reference_heun),
         /// DDIM with the requested η, 0 by default; Euler in κ = σ/α.
-        Ddim = "ddim" => deterministic(1).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
+        Ddim = "ddim" => deterministic(1).revision(2).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
         /// DDPM's sampler on any subset of times: the posterior with variance β̃, which is DDIM with η = 1.
         Ancestral = "ancestral" => stochastic(1).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, 1.0)),
         /// DDPM's sampler with variance β.

@@ -112,10 +112,10 @@ pub(super) struct CellResult {
     pub seconds: f64,
 }
 
-/// The cells of one training in a row and column, in the order of the sampling seeds.
+/// The cells of one training in a row and column, in the order of the sampling seeds; none where the row does not fit the column.
 pub(super) fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Identity) -> Result<Vec<Cell>> {
     let config = RunConfig::parse(&identity.config, &identity.name)?;
-    let sample = of.sampling(&config, &record.study, column)?;
+    let Some(sample) = of.sampling(&config, &record.study, column)? else { return Ok(vec![]) };
     let unwritable = |e: serde_json::Error| Error::Run(e.to_string());
     // Only the revision of this cell's sampler: a change of another sampler leaves the cell valid.
     let own = [SHARED.to_string(), METRIC.to_string(), sampler_entry(sample.sampler)];
@@ -226,8 +226,9 @@ fn revisions(plan: &Plan) -> Result<BTreeMap<String, u32>> {
     let mut all = BTreeMap::from([(SHARED.to_string(), SHARED_REVISION), (METRIC.to_string(), metric)]);
     for row in plan.rows() {
         for &column in plan.study.sample.columns() {
-            let sampler = row.sampling(plan.config_of(&row), &plan.study, column)?.sampler;
-            all.insert(sampler_entry(sampler), sampler.revision());
+            if let Some(sample) = row.sampling(plan.config_of(&row), &plan.study, column)? {
+                all.insert(sampler_entry(sample.sampler), sample.sampler.revision());
+            }
         }
     }
     Ok(all)
@@ -297,7 +298,7 @@ mod tests {
     fn own_sampler() -> String {
         let study = record().study;
         let row = &crate::study::plan::rows(&study)[0];
-        sampler_entry(row.sampling(&RunConfig::default(), &study, 5).unwrap().sampler)
+        sampler_entry(row.sampling(&RunConfig::default(), &study, 5).unwrap().unwrap().sampler)
     }
 
     fn key(record: &Record, identity: &Identity) -> String {

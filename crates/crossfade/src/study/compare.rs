@@ -187,7 +187,7 @@ fn likeness(
         let (mut outputs, mut targets) = (vec![], vec![]);
         for (i, checkpoint) in checkpoints.iter().enumerate() {
             let Some(row) = rows.iter().find(|row| row.model == i) else { continue };
-            let sample = row.sampling(plan.config_of(row), &plan.study, column)?;
+            let Some(sample) = row.sampling(plan.config_of(row), &plan.study, column)? else { continue };
             let pipeline = Pipeline::open(checkpoint, Weights::Ema, &sample, device)?;
             let Some(set) = &held_out else {
                 let mut own = vec![];

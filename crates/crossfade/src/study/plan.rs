@@ -25,7 +25,7 @@ pub struct Row {
     pub model: usize,
     /// The sampler.
     pub sampler: Option<String>,
-    /// The grid of times.
+    /// The grid of times, as [`GridKind::from_argument`] reads it.
     pub grid: Option<String>,
     /// How the heads are blended.
     pub blend: Option<String>,
@@ -92,10 +92,16 @@ impl Plan {
         if problems.is_empty() {
             for row in rows(&study) {
                 let sampled = study.sample.columns().iter().map(|&n| row.sampling(&configs[row.model].1, &study, n));
-                if let Some(error) = sampled.filter_map(Result::err).next() {
-                    let named = |line| format!("model {}: {line}", study.model[row.model].name);
-                    problems.extend(error.to_string().lines().map(named));
-                }
+                let problem = match sampled.collect::<Result<Vec<_>>>() {
+                    Ok(found) if found.iter().all(Option::is_none) => {
+                        let unit = study.sample.columns_are();
+                        Some(format!("the explicit times of '{}' fit no column of {unit}", row.label))
+                    }
+                    Ok(_) => None,
+                    Err(error) => Some(error.to_string()),
+                };
+                let named = |line: &str| format!("model {}: {line}", study.model[row.model].name);
+                problems.extend(problem.iter().flat_map(|text| text.lines()).map(named));
             }
         }
         if !problems.is_empty() {
@@ -202,19 +208,18 @@ pub(super) fn rows(study: &Study) -> Vec<Row> {
 
 impl Row {
     /// The sampling settings of `config` in a column of the study, which is a number of steps or the largest number of
-    /// evaluations.
-    pub fn sampling(&self, config: &RunConfig, study: &Study, column: usize) -> Result<SampleConfig> {
+    /// evaluations; none if the grid is a list of times that does not have the column's number.
+    pub fn sampling(&self, config: &RunConfig, study: &Study, column: usize) -> Result<Option<SampleConfig>> {
+        let mut config = config.clone();
+        if let Some(grid) = &self.grid {
+            config.sample.grid.kind = GridKind::from_argument(grid).map_err(Error::Request)?;
+        }
         let mut sets = vec![];
-        let settings = [
-            ("sampler", &self.sampler),
-            ("grid.kind", &self.grid),
-            ("blend", &self.blend),
-            ("guidance", &self.guidance),
-        ];
+        let settings = [("sampler", &self.sampler), ("blend", &self.blend), ("guidance", &self.guidance)];
         for (key, value) in settings {
             sets.extend(value.iter().map(|value| format!("sample.{key}={value}")));
         }
-        let config = config.clone().with_overrides(&sets)?;
+        let config = config.with_overrides(&sets)?;
         // Known before anything is trained: the pipeline would refuse it afterwards.
         let guided = config.network.classes() > 0 && config.train.label_dropout > 0.0;
         if config.sample.guidance != 1.0 && !guided {
@@ -222,23 +227,27 @@ impl Row {
             return Err(Error::request(message));
         }
         let process = config.process;
-        let sample = config.sample.resolved(&process)?;
-        let with = |steps: usize| SampleConfig { steps, ..sample.clone() };
-        if matches!(sample.grid.kind, GridKind::Explicit { .. }) {
-            return Err(Error::request(
-                "explicit times have a fixed number of steps, but the columns have different ones; use another grid",
-            ));
+        // `auto` may stand for times that were fitted to a number of steps, so it is resolved for the steps of the column.
+        let with = |steps: usize| SampleConfig { steps, ..config.sample.clone() }.resolved(&process);
+        if matches!(config.sample.grid.kind, GridKind::Explicit { .. }) {
+            let steps = config.sample.times(&process)?.len() - 1;
+            let sample = with(steps)?;
+            let own = if study.sample.evaluations.is_empty() { steps } else { sample.evaluations(&process)? };
+            return Ok((own == column).then_some(sample));
         }
         if study.sample.evaluations.is_empty() {
-            with(column).times(&process)?;
-            return Ok(with(column));
+            let sample = with(column)?;
+            sample.times(&process)?;
+            return Ok(Some(sample));
         }
-        let steps = sample.sampler.steps_within(&process, &sample.grid, sample.evaluation_options(), column)?;
-        let least = with(steps).evaluations(&process)?;
+        let general = config.sample.resolved(&process)?;
+        let options = general.evaluation_options();
+        let sample = with(general.sampler.steps_within(&process, &general.grid, options, column)?)?;
+        let least = sample.evaluations(&process)?;
         if least > column {
             let sampler = sample.sampler.name();
             return Err(Error::request(format!("{sampler} takes {least} evaluations at least, not {column}")));
         }
-        Ok(with(steps))
+        Ok(Some(sample))
     }
 }

@@ -118,7 +118,7 @@ impl Results {
                 rows.push(vec![
                     Td::new(&row.label),
                     Td::new(entry.sample.sampler.name()),
-                    Td::new(entry.sample.grid.kind.name()),
+                    Td::new(entry.sample.grid.kind.argument()),
                     Td::new(entry.sample.steps.to_string()),
                     Td::new(entry.nfe.to_string()),
                     Td::new(values),

@@ -66,8 +66,11 @@ pub struct RowResult {
     pub model: String,
     /// The number of trainings of the model.
     pub trainings: usize,
-    /// One entry per column; none while the model is not trained.
+    /// One entry per column; none while the model is not trained, and where explicit times do not fit the column.
     pub entries: Vec<Option<Entry>>,
+    /// The number of columns that it has entries for when all is done.
+    #[serde(skip)]
+    pub(super) columns: usize,
 }
 
 /// One entry of the table.
@@ -161,8 +164,8 @@ impl Results {
     /// The number of cells with a result, and of all cells.
     pub fn progress(&self) -> (usize, usize) {
         let entries = self.rows.iter().flat_map(|row| row.entries.iter().flatten());
-        let trainings: usize = self.rows.iter().map(|row| row.trainings).sum();
-        (entries.map(|e| e.seeds.len()).sum(), trainings * self.columns.len() * self.seeds.len())
+        let cells: usize = self.rows.iter().map(|row| row.trainings * row.columns).sum();
+        (entries.map(|e| e.seeds.len()).sum(), cells * self.seeds.len())
     }
 
     /// The largest number of trainings of a model.
@@ -181,17 +184,23 @@ pub(super) fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
     let mut found = vec![];
     for (number, row) in rows(study).iter().enumerate() {
         let own = || trainings.iter().zip(&identities).filter(|(training, _)| training.model == row.model);
-        let mut entries = vec![];
+        // Explicit times fit one column, which is known when the configuration of the model is.
+        let is_explicit = row.grid.as_ref().is_some_and(|grid| grid.starts_with("explicit"));
+        let (mut entries, mut columns) = (vec![], 0);
         for &column in study.sample.columns() {
             let mut measured = vec![];
             for identity in own().filter_map(|(_, identity)| identity.as_ref()) {
                 let seed = RunConfig::parse(&identity.config, &identity.name)?.seed;
                 measured.extend(cells(&record, number, row, column, identity)?.into_iter().map(|cell| (seed, cell)));
             }
+            columns += usize::from(!measured.is_empty());
             entries.push(entry(dir, &measured, tabled, own().count()));
         }
+        if own().all(|(_, identity)| identity.is_none()) {
+            columns = if is_explicit { 1 } else { entries.len() };
+        }
         let (label, model) = (row.label.clone(), study.model[row.model].name.clone());
-        found.push(RowResult { label, model, trainings: own().count(), entries });
+        found.push(RowResult { label, model, trainings: own().count(), entries, columns });
     }
     if let Some(tabled) = tabled {
         rank(&mut found, tabled, study.evaluate.against.as_deref());

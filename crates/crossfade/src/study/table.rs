@@ -145,12 +145,12 @@ impl Results {
             String::from("row,model,sampler,grid,blend,steps,evaluations,training_seed,seed,images,value,number\n");
         for row in &self.rows {
             for entry in row.entries.iter().flatten() {
-                let sample = &entry.sample;
+                let (sample, grid) = (&entry.sample, entry.sample.grid.kind.argument());
                 let same = [
                     csv_field(&row.label),
                     csv_field(&row.model),
                     sample.sampler.name().into(),
-                    sample.grid.kind.name().into(),
+                    csv_field(&grid),
                     sample.blend.name().into(),
                     sample.steps.to_string().into(),
                     entry.nfe.to_string().into(),

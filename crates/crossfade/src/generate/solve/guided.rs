@@ -4,8 +4,9 @@ use super::*;
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::nn::{Backbone, Context, Guide, Mode, RawHeads, Weak, one_hot};
 use crate::sample::{Guidance, Sampler};
+
 use crossfade_math::process::Outputs;
-use crossfade_math::{Adm, Grid, GridKind, ProcessFn};
+use crossfade_math::{Adm, GaussianFn, Grid, GridKind, ProcessFn};
 
 /// The mean of each class; both have this deviation in both coordinates.
 const MEANS: [[f64; 2]; 2] = [[-0.5, 0.2], [0.6, -0.1]];

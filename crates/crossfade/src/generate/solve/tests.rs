@@ -4,8 +4,8 @@ use super::*;
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::nn::{Backbone, Context, Mode, RawHeads};
 use crate::rng::{Purpose, Stream};
-use crossfade_math::ProcessFn;
 use crossfade_math::process::Outputs;
+use crossfade_math::{GaussianFn, ProcessFn};
 use std::cell::RefCell;
 
 /// m of a mixed output, the same for every channel.

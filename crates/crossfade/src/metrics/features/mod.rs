@@ -16,6 +16,7 @@ mod numpy_random;
 pub(super) mod pixel_frechet;
 pub(super) mod precision_recall;
 mod protocol;
+pub(super) mod random_frechet;
 pub mod registry;
 mod statistics;
 mod sums;

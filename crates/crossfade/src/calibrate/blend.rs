@@ -13,7 +13,7 @@ use crate::train::prepare;
 use crossfade_math::{Adm, Field};
 use std::sync::Arc;
 
-/// Sums over held-out samples of the forward process, in bins of equal width in √t.
+/// Sums over noised images, in bins of equal width in √t.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     /// Σ⟨b − x_0, b − a⟩ and Σ‖a − b‖² of each bin.
@@ -49,7 +49,7 @@ impl Calibration {
 }
 
 /// The estimates (a, b) of x_0 at one t < 1: a = −H_1(phi) from the phi head, and b from the eps head.
-pub(crate) fn estimates<F: Field>(process: &Adm, x_t: &F, phi: &[F], eps: &F, t: f64) -> (F, F) {
+fn estimates<F: Field>(process: &Adm, x_t: &F, phi: &[F], eps: &F, t: f64) -> (F, F) {
     let (a, native) = process.x0_estimates(x_t, phi, eps, &t.into());
     // The reference's estimate x_t − H_t(phi) − σ_t eps equals t a + (1−t) b, which is solved for b.
     let b = F::lincomb(&[((1.0 / (1.0 - t)).into(), &native), ((-t / (1.0 - t)).into(), &a)]);
