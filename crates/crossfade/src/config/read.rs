@@ -3,6 +3,7 @@
 //! Serde stops at the first error and, inside tagged enums, does not report its position. So the key that causes an
 //! error is found by trial: it is the key whose removal makes the error disappear or change. The problem is recorded,
 //! the key is removed, and reading starts again.
+use super::sections::LEFT_OUT;
 use crossfade_math::nearest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -265,6 +266,7 @@ fn report_ignored(given: &Table, resolved: &Table, section: &str, problems: &mut
         match (value, resolved.get(key)) {
             (Value::Table(given), Some(Value::Table(resolved))) => report_ignored(given, resolved, &path, problems),
             (_, Some(_)) => (),
+            (_, None) if LEFT_OUT.contains(&path.as_str()) => (),
             (_, None) => {
                 let kind = resolved.get("kind").and_then(Value::as_str);
                 let kind = kind.map_or(String::new(), |kind| format!("; kind `{kind}` has no such option"));

@@ -158,7 +158,11 @@ impl Default for TrainConfig {
 /// The usual probability of training samples without their class.
 pub(super) const LABEL_DROPOUT: f64 = 0.1;
 
-/// Defaults of the options for classes are not written, so that the fingerprints of networks without classes stay the same.
+/// Keys that are not written where they have their defaults: the options for classes, so that the fingerprints of networks
+/// without classes stay as they were before there were classes.
+pub(super) const LEFT_OUT: [&str; 5] =
+    ["network.classes", "train.label_dropout", "sample.class", "sample.guidance", "sample.guidance_interval"];
+
 fn is_default_dropout(dropout: &f64) -> bool {
     *dropout == LABEL_DROPOUT
 }

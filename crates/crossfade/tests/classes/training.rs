@@ -84,6 +84,22 @@ fn data_that_does_not_fit_is_refused_with_the_right_number() {
     assert!(error.contains("has no labels") && error.contains("dataset.json"), "{error}");
 }
 
+/// Defaults are not written, but may be given.
+#[test]
+fn the_defaults_of_options_for_classes_are_known_keys() {
+    let sets = [
+        "network.classes=0",
+        "train.label_dropout=0.1",
+        "sample.class=random",
+        "sample.guidance=1",
+        "sample.guidance_interval=[0, 1]",
+    ];
+    let config = small().with_overrides(&sets).unwrap();
+    assert_eq!(crossfade::RunConfig::parse(&config.to_toml().unwrap(), "x").unwrap(), config);
+    let error = small().with_overrides(&["sample.guidnace=2"]).err().unwrap().to_string();
+    assert!(error.contains("did you mean `guidance`"), "{error}");
+}
+
 #[test]
 fn options_for_classes_need_classes() {
     let mut config = small();

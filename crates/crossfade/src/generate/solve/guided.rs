@@ -41,7 +41,9 @@ impl Exact {
         if let Process::Adm(adm) = &self.process {
             let scalings = Adm::scalings(adm, t);
             // Constant attenuation: phi = −x_0.
-            let head = |value: f64, s: crossfade_math::Scaling| (value - s.skip * x) / s.out;
+            // At t = 1 the noise is x_t itself, and the output of the network has the factor 0.
+            let head =
+                |value: f64, s: crossfade_math::Scaling| if s.out == 0.0 { 0.0 } else { (value - s.skip * x) / s.out };
             return [head(-x0, scalings.phi[0]), head(eps, scalings.eps)];
         }
         let target = self.gaussian.target(t);
