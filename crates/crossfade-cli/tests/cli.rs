@@ -78,6 +78,9 @@ fn exit_codes_tell_bad_requests_from_failures() {
     run(&["lab", "--smaplers", "ab2"], 2);
     let (_, err) = run(&["lab", "--samplers", "ab3"], 2);
     assert!(err.contains("'ab2'") && err.contains("midpoint"), "{err}");
+    run(&["lab", "--processes", "adm", "--grids", "uniform-t"], 2);
+    run(&["lab", "--checkpoint", "run"], 2);
+    run(&["lab", "--images", "absent"], 2);
     let (_, err) = run(&["lab", "--dim", "0", "--evaluations", "9,5"], 2);
     assert!(err.contains("dim must be") && err.contains("evaluations must ascend"), "{err}");
     run(&["sample", "x", "--out", "y", "--shard", "4/4"], 2);

@@ -336,3 +336,48 @@ fn options_without_effect_are_refused() {
     refused(&["--rho", "7"], "--rho needs the grid karras or power");
     assert!(!dir.path().join("out").exists());
 }
+
+/// The laboratory on a folder of images: the linear denoiser, then a trained network beside it.
+#[test]
+fn the_laboratory_measures_images_and_networks() {
+    let dir = tempfile::tempdir().unwrap();
+    let (run, pictures) = (dir.path().join("run"), dir.path().join("pictures"));
+    succeed(train(dir.path(), "run").args(["--set", "train.steps=2"]));
+    succeed(crossfade().arg("sample").arg(&run).args(["--count", "12", "--steps", "3", "--out"]).arg(&pictures));
+    let lab = || {
+        let mut command = crossfade();
+        command.args(["lab", "--json", "--images"]).arg(&pictures);
+        command
+    };
+    // The contact sheet is an image of another size.
+    let refused = lab().output().unwrap();
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        refused.status.code() == Some(2) && message.contains("sheet.png") && message.contains("8x8x3"),
+        "{message}"
+    );
+    std::fs::remove_file(pictures.join("sheet.png")).unwrap();
+
+    let out = dir.path().join("lab");
+    let few =
+        ["--processes", "adm,edm", "--samplers", "ab2,ddim,alg2", "--grids", "uniform-t,images", "--evaluations", "4"];
+    let report: Value = serde_json::from_str(&succeed(lab().args(few).arg("--out").arg(&out))).unwrap();
+    // adm runs all three samplers, edm only ddim, on two grids.
+    assert_eq!(report["rows"].as_array().unwrap().len(), 8, "{report}");
+    assert_eq!(report["bands"].as_array().unwrap().len(), 4, "{report}");
+    assert_eq!(report, serde_json::from_slice::<Value>(&std::fs::read(out.join("lab.json")).unwrap()).unwrap());
+    assert!(std::fs::read_to_string(out.join("lab.md")).unwrap().contains("| adm | ab2 | images | 4 |"));
+    assert!(out.join("lab.svg").is_file() && out.join("lab.png").is_file());
+
+    let measure = || {
+        let mut command = lab();
+        command.args(["--samplers", "ab2,alg2", "--evaluations", "3", "--count", "5", "--checkpoint"]).arg(&run);
+        serde_json::from_str::<Value>(&succeed(&mut command)).unwrap()
+    };
+    let report = measure();
+    let estimators: Vec<&str> =
+        report["rows"].as_array().unwrap().iter().map(|row| row["estimator"].as_str().unwrap()).collect();
+    assert_eq!(estimators, ["network", "linear", "network", "linear"]);
+    assert!(report["errors"].as_array().unwrap().iter().all(|at| at["network"].as_f64().unwrap() > 0.0), "{report}");
+    assert_eq!(report, measure());
+}

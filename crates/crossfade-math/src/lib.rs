@@ -18,6 +18,7 @@
 #![allow(non_snake_case, reason = "the paper's letters: H_t, D_t, J0, F_phi")]
 
 mod attenuation;
+mod average;
 mod blend;
 mod field;
 mod grid;
@@ -33,6 +34,7 @@ mod times;
 mod weight;
 
 pub use attenuation::{Attenuation, AttenuationFn, Moments, PartMoments};
+pub use average::{PowerProfile, Reconstruction, StoredAverage, reconstruct};
 pub use blend::{Blend, Estimate};
 pub use field::{Coef, Field};
 pub use grid::{Grid, GridKind};

@@ -13,6 +13,9 @@ registry! {
             #[serde(default = "one")]
             sigma_data: f64 = one(),
         } = "optimal",
+        /// Both raw outputs are the velocity eps − x_0, whatever the noise scale: the rectified flow's parameterisation, for
+        /// constant attenuation. x_t divided by α_t + σ_t lies on the straight line between x_0 and eps.
+        Velocity = "velocity",
         /// The scalings of constant attenuation, repeated for every part of phi, as the reference's linear
         /// attenuation needs.
         Repeated = "repeated",
@@ -70,6 +73,16 @@ impl Precond {
         }
     }
 
+    /// The factor of eps in its raw target (eps − c_skip x_t)/c_out = factor·eps − (c_skip/c_out) m_t, where x_t = m_t + σ_t eps:
+    /// (1 − c_skip σ_t)/c_out, simplified for the scalings that training uses so that nothing is 0/0 near t = 1.
+    pub fn raw_eps_factor(&self, scalings: &Scalings) -> f64 {
+        match self {
+            Self::Velocity => 1.0,
+            // c_out² = 1 − c_skip σ_t.
+            _ => scalings.eps.out,
+        }
+    }
+
     /// The scalings at time t in (0, 1].
     pub fn scalings(&self, process: &Adm, t: f64) -> Scalings {
         let parts = process.attenuation.parts();
@@ -84,6 +97,12 @@ impl Precond {
             |c_in: f64| all(c_in, t.ln(), (t - 1.0, t / (1.0 + t).sqrt()), (t.sqrt(), ((1.0 - t) / (1.0 + t)).sqrt()));
         match *self {
             Self::Optimal { sigma_data } => optimal(process, sigma_data, t),
+            Self::Velocity => {
+                // x_0 = (x_t − σ_t v)/(α_t + σ_t) and eps = (x_t + α_t v)/(α_t + σ_t) with v = eps − x_0, and phi = −x_0.
+                let (alpha, sigma) = (1.0 - t, process.noise.sigma(t));
+                let sum = alpha + sigma;
+                all(1.0 / sum, t.ln(), (-1.0 / sum, sigma / sum), (1.0 / sum, alpha / sum))
+            }
             Self::Repeated => {
                 let constant = optimal(&Adm { attenuation: Attenuation::Constant, ..*process }, 1.0, t);
                 Scalings { phi: vec![constant.phi[0]; parts], ..constant }

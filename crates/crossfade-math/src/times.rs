@@ -40,6 +40,13 @@ registry! {
             #[serde(default = "edm_std")]
             std: f64 = edm_std(),
         } = "log-normal",
+        /// The share of noise σ_t/(α_t + σ_t) is uniform, as in a rectified flow with uniform t; `shift` multiplies κ, above 1
+        /// for more noise (the time shift of Stable Diffusion 3).
+        UniformShare {
+            /// The factor of κ.
+            #[serde(default = "one")]
+            shift: f64 = one(),
+        } = "uniform-share",
     }
 }
 
@@ -93,6 +100,10 @@ impl TrainingTimes {
                 Some(gaussian) => gaussian.time_of_ratio((mean + std * normal).exp()),
                 None => process.training_time(uniform, normal),
             },
+            TimeDistribution::UniformShare { shift } => match process.gaussian() {
+                Some(gaussian) => gaussian.time_of_ratio(shift * uniform / (1.0 - uniform)),
+                None => process.training_time(uniform, normal),
+            },
         };
         let t = known_time(process, t.clamp(SMALLEST, 1.0));
         let weight = match (self.keep_objective, self.density(process, t)) {
@@ -117,6 +128,11 @@ impl TrainingTimes {
                 let z = (gaussian.ratio(t).ln() - mean) / std;
                 normal(z, std) * log_ratio_slope(&gaussian, t)
             }),
+            // ln(κ/shift) is the logit of a uniform number, whose density is u (1 − u).
+            TimeDistribution::UniformShare { shift } => process.gaussian().map(|gaussian| {
+                let ratio = gaussian.ratio(t) / shift;
+                ratio / (1.0 + ratio).powi(2) * log_ratio_slope(&gaussian, t)
+            }),
         }
     }
 
@@ -134,14 +150,18 @@ impl TrainingTimes {
             TimeDistribution::Power { exponent } => {
                 require(positive(exponent), "exponent", format!("must be positive, not {exponent}"));
             }
+            TimeDistribution::UniformShare { shift } => {
+                require(positive(shift), "shift", format!("must be positive, not {shift}"));
+            }
             TimeDistribution::LogitNormal { mean, std } | TimeDistribution::LogNormal { mean, std } => {
                 require(mean.is_finite(), "mean", format!("must be a number, not {mean}"));
                 require(positive(std), "std", format!("must be positive, not {std}"));
             }
         }
-        let needs_ratio = matches!(self.distribution, TimeDistribution::LogNormal { .. });
-        let message =
-            format!("log-normal needs noise levels sigma/alpha, which the process {} has not", process.name());
+        let needs_ratio =
+            matches!(self.distribution, TimeDistribution::LogNormal { .. } | TimeDistribution::UniformShare { .. });
+        let (kind, name) = (self.distribution.name(), process.name());
+        let message = format!("{kind} needs noise levels sigma/alpha, which the process {name} has not");
         require(!needs_ratio || process.gaussian().is_some(), "kind", message);
         problems
     }

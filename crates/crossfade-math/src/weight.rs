@@ -15,6 +15,9 @@ registry! {
         Reciprocal = "reciprocal",
         /// λ = (eᵗ, e^{1−t}).
         Exponential = "exponential",
+        /// The evidence lower bound of Alg. 2 without its cross term (supplement, Eq. 14): λ = (1, 1/t) for σ = √t. For any
+        /// noise scale the divergence of one infinitesimal step is ½ ‖δh + (σ²)'/σ δeps‖²/(σ²)' dt.
+        Elbo = "elbo",
         /// The reference's λ = (D/t, D/(1−t+t_min)), whose second denominator is not squared.
         Reference = "reference",
         /// The reference's for σ = t: λ = (((1−t)/t)² + 1, (t/(1−t+t_min))² + 1).
@@ -44,6 +47,10 @@ impl Weighting {
             Self::Ones => (1.0, 1.0),
             Self::Reciprocal => (1.0 / t, 1.0 / (1.0 - t)),
             Self::Exponential => (t.exp(), (1.0 - t).exp()),
+            Self::Elbo => {
+                let slope = process.noise.variance_slope(t);
+                (1.0 / slope, slope / process.noise.variance(t))
+            }
             Self::Reference => (D / process.noise.variance(t), D / remaining),
             Self::ReferenceLinear => {
                 let c = NoiseScale::Linear.sigma(t);

@@ -117,6 +117,44 @@ proptest! {
         }
     }
 
+    /// With velocity scalings both raw targets are eps − x_0, and the network sees what a rectified flow sees at that share of noise.
+    #[test]
+    fn velocity_is_the_flow_on_every_noise_scale((x0, _, eps) in inputs(), t in 1e-4..0.9999f64) {
+        for &noise in NoiseScale::ALL {
+            let p = Adm { precond: Precond::Velocity, time_input: process::TimeInput::NoiseShare, ..Adm::new(Attenuation::Constant, noise) };
+            let (phi, x_t) = (p.phi(&x0, &[]), p.x_t(&x0, &p.phi(&x0, &[]), &eps, &t.into()));
+            let c = p.scalings(t);
+            close((phi[0] - c.phi[0].skip * x_t) / c.phi[0].out, eps - x0, 1e-6, (noise, t));
+            close((eps - c.eps.skip * x_t) / c.eps.out, eps - x0, 1e-6, (noise, t));
+            close(p.precond.raw_eps_factor(&c), (1.0 - c.eps.skip * noise.sigma(t)) / c.eps.out, 1e-9, t);
+            let flow = Process::parse("flow").unwrap();
+            let (ours, share) = (p.input(t), p.input(t).noise / 999.0);
+            let theirs = flow.input(share);
+            close(ours.noise, theirs.noise, 1e-9, t);
+            let on_line = flow.gaussian().unwrap().x_t(&x0, &eps, &share.into());
+            close(ours.scale * x_t, theirs.scale * on_line, 1e-9, t);
+        }
+    }
+
+    /// λ of the evidence lower bound: the divergence between two bridges whose phi or eps differs, over a short step.
+    #[test]
+    fn elbo_weights_are_divergences_of_short_steps((x0, _, eps) in inputs(), t in 0.05..0.95f64) {
+        let (step, delta) = (1e-6, 0.1);
+        for &noise in NoiseScale::ALL {
+            let p = Adm::new(Attenuation::Constant, noise);
+            let phi = p.phi(&x0, &[]);
+            let x_t = p.x_t(&x0, &phi, &eps, &t.into());
+            let mean = |phi: f64, eps: f64| p.u_tilde(&x_t, &[phi], &eps, t, t - step);
+            let divergence = |other: f64| {
+                let difference = other - mean(phi[0], eps);
+                difference * difference / (2.0 * p.sigma_tilde(t, t - step).powi(2) * step)
+            };
+            let (of_phi, of_eps) = Weighting::Elbo.lambda(&p, 1.0, t, 0.0);
+            close(divergence(mean(phi[0] + delta, eps)) / (0.5 * delta * delta * of_phi), 1.0, 1e-3, (noise, t));
+            close(divergence(mean(phi[0], eps + delta)) / (0.5 * delta * delta * of_eps), 1.0, 1e-3, (noise, t));
+        }
+    }
+
     #[test]
     fn scalings_are_the_specified_ones(t in 1e-4..1.0f64) {
         let c = Precond::default().scalings(&Adm::default(), t);
@@ -451,9 +489,11 @@ mod times {
         let loss = |t: f64| if (0.05..0.95).contains(&t) { (3.0 * t).sin() } else { 0.0 };
         for process in [Process::from(Adm::default()), Process::parse("flow").unwrap(), Process::parse("vp").unwrap()] {
             let own: f64 = quantiles(n).map(|(u, z)| loss(process.training_time(u, z))).sum::<f64>() / n as f64;
-            for distribution in
-                [TimeDistribution::Power { exponent: 2.0 }, TimeDistribution::LogitNormal { mean: 0.0, std: 1.0 }]
-            {
+            for distribution in [
+                TimeDistribution::Power { exponent: 2.0 },
+                TimeDistribution::LogitNormal { mean: 0.0, std: 1.0 },
+                TimeDistribution::UniformShare { shift: 1.5 },
+            ] {
                 let times = TrainingTimes { distribution, keep_objective: true };
                 let drawn = quantiles(n).map(|(u, z)| times.draw(&process, u, z));
                 let mean = drawn.map(|d| d.weight * loss(d.t)).sum::<f64>() / n as f64;

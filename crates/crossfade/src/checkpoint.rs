@@ -1,13 +1,15 @@
 //! Checkpoints: one self-contained safetensors file from which a run can be sampled or resumed.
 //!
-//! Tensors are named `model.…`, `ema.…`, `adam_m.…` and `adam_v.…` followed by the parameter's name; the metadata holds
+//! Tensors are named `model.…`, `ema.…`, `adam_m.…` and `adam_v.…` followed by the parameter's name, and `average-0.05.…`
+//! for the power-function average of that width; the metadata holds
 //! the whole configuration, the step, the tool's version and a checksum of the tensors. Files are written to a
 //! temporary name and then renamed, so that a killed run never leaves an incomplete checkpoint.
 use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
+use crate::data::classes::numbers;
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::nn::weights::apply;
-use crate::nn::{AutoencoderConfig, Denoiser};
+use crate::nn::{AutoencoderConfig, BackboneConfig, Denoiser};
 use crate::sample::FittedTimes;
 use crate::tensorfile::{HostTensor, TensorFile, TensorMap, save_tensors};
 pub use crate::torchfile::Weights;
@@ -25,6 +27,8 @@ pub struct Checkpoint {
     pub step: u64,
     /// Checksum of its tensors, which identifies the weights in reports and pictures.
     pub checksum: String,
+    /// The names of the classes that the network knows; empty for a network without classes.
+    pub class_names: Vec<String>,
     opened: Opened,
 }
 
@@ -63,14 +67,28 @@ pub(crate) fn first_stage_entry(config: &AutoencoderConfig) -> Result<(String, S
     Ok((FIRST_STAGE_CONFIG.to_string(), text))
 }
 
+/// The metadata entry with the names of the classes; none for a network without classes.
+pub(crate) fn class_names_entry(names: &[String]) -> Option<(String, String)> {
+    (!names.is_empty()).then(|| (CLASS_NAMES.to_string(), serde_json::json!(names).to_string()))
+}
+
 const VERSION: &str = "crossfade";
 const CONFIG: &str = "config";
 const STEP: &str = "step";
+const CLASS_NAMES: &str = "classes";
 const FIRST_STAGE_CONFIG: &str = "first_stage";
 /// The prefix of the weights of a latent run's autoencoder, as in the reference.
 pub(crate) const FIRST_STAGE: &str = "first_stage_model.";
+/// The tensor that holds the mean of the training images or latents, `[C, H, W]`.
+pub(crate) const MEAN_X0: &str = "mean_x0";
 /// The tensor that holds the factor by which latents are multiplied before diffusion; the name is the reference's.
 pub(crate) const SCALE_FACTOR: &str = "scale_factor";
+
+/// The prefix of the weights of the power-function average of a relative width.
+pub(crate) fn average_prefix(sigma: f64) -> String {
+    // Rust writes the shortest text that is read as the same number.
+    format!("average-{sigma}.")
+}
 
 impl Opened {
     /// Opens a checkpoint and checks its metadata; tensors are not read yet.
@@ -93,6 +111,18 @@ impl Opened {
         Ok(Self { config, step, checksum, file })
     }
 
+    /// The names of `count` classes; their numbers if the file names none, as a converted one.
+    fn class_names(&self, path: &Path, count: usize) -> Result<Vec<String>> {
+        let Some(text) = self.file.metadata().remove(CLASS_NAMES) else { return Ok(numbers(count)) };
+        let names: Vec<String> = serde_json::from_str(&text)
+            .map_err(|e| Error::file(path, format!("the names of its classes are unreadable: {e}")))?;
+        if names.len() != count {
+            let message = format!("names {} classes, but its network has {count}", names.len());
+            return Err(Error::file(path, message));
+        }
+        Ok(names)
+    }
+
     /// All tensors, by name; an error if the file is damaged.
     pub fn read(&self) -> Result<TensorMap> {
         let tensors = self.file.read_all()?;
@@ -110,7 +140,9 @@ impl Checkpoint {
             return Err(Error::file(path, message));
         }
         let config = RunConfig::parse(&opened.config, &path.display().to_string())?;
-        Ok(Self { path: path.to_path_buf(), config, step: opened.step, checksum: opened.checksum.clone(), opened })
+        let class_names = opened.class_names(path, config.network.classes())?;
+        let (step, checksum) = (opened.step, opened.checksum.clone());
+        Ok(Self { path: path.to_path_buf(), config, step, checksum, class_names, opened })
     }
 
     /// All tensors, by name; an error if the file is damaged.
@@ -132,6 +164,29 @@ impl Checkpoint {
         save_tensors(&self.path, &self.opened.file.read_all()?, &metadata)?;
         *self = Self::open(&self.path)?;
         Ok(())
+    }
+
+    /// The mean of the training images or latents that the network saw, if it was measured: shape and values, `[C, H, W]`.
+    pub(crate) fn mean_x0(&self) -> Result<Option<(Vec<usize>, Vec<f32>)>> {
+        let file = &self.opened.file;
+        if !file.shapes().iter().any(|(name, _)| name == MEAN_X0) {
+            return Ok(None);
+        }
+        let (shape, values) = file.read(MEAN_X0)?;
+        if shape.len() != 3 || values.iter().any(|v| !v.is_finite()) {
+            let problem = format!("its {MEAN_X0} is no image of finite numbers, but of the shape {shape:?}");
+            return Err(Error::file(&self.path, problem));
+        }
+        Ok(Some((shape, values)))
+    }
+
+    /// What an average of weights takes over from a checkpoint, with its metadata: the autoencoder of a latent run and its
+    /// scale, and the mean of the training images.
+    pub(crate) fn fixed_parts(&self) -> Result<(Vec<HostTensor>, BTreeMap<String, String>)> {
+        let file = &self.opened.file;
+        let fixed = |name: &str| name.starts_with(FIRST_STAGE) || [SCALE_FACTOR, MEAN_X0].contains(&name);
+        let entry = file.metadata().remove_entry(FIRST_STAGE_CONFIG);
+        Ok((file.read_wanted(&fixed)?, entry.into_iter().collect()))
     }
 
     /// The autoencoder of a latent run: its configuration, its weights by the reference's names, and the scale factor.
@@ -184,6 +239,10 @@ impl RunDir {
     /// The directory of sample sheets.
     pub fn samples(&self) -> PathBuf {
         self.0.join("samples")
+    }
+    /// The directory of the stored averages `optim.ema_profiles`.
+    pub fn averages(&self) -> PathBuf {
+        self.0.join("averages")
     }
     /// The log: one JSON line per logged step.
     pub fn log(&self) -> PathBuf {

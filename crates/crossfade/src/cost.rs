@@ -29,8 +29,8 @@ impl Macs {
     /// Counts one evaluation of the network for one image of its resolution.
     pub fn of(network: &UNetConfig, ports: NetworkPorts) -> Self {
         let mut count = Self::default();
-        let (m, c) = (network.width as u64, network.channels as u64);
-        let side = network.resolution as u64;
+        let (m, c) = (network.width as u64, (network.channels * network.patch_area()) as u64);
+        let side = network.side() as u64;
         let top = m * network.mult.first().copied().unwrap_or(1) as u64;
         let bottom = m * network.mult.last().copied().unwrap_or(1) as u64;
         let deepest = side >> (network.mult.len().max(1) - 1);

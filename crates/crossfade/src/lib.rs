@@ -11,6 +11,7 @@ pub use crossfade_math as math;
 
 pub mod apply;
 pub mod augment;
+pub mod average;
 pub mod bench;
 pub mod calibrate;
 pub mod checkpoint;
@@ -18,6 +19,7 @@ pub mod config;
 pub mod convert;
 pub mod cost;
 pub mod data;
+pub mod diagnose;
 pub mod digest;
 pub mod engine;
 pub mod error;

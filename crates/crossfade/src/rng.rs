@@ -48,6 +48,10 @@ pub enum Purpose {
     Tile = 42,
     /// The noise that a stochastic sampler adds to a tile; the step combines the tile and the sampler's step.
     TileStep = 43,
+    /// Whether a training sample is shown to the network without its class.
+    LabelDropout = 50,
+    /// The class of a sampled image.
+    Class = 51,
 }
 
 /// A stream of numbers that belongs to one (seed, index, step, purpose).

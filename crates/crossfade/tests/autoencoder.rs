@@ -200,6 +200,7 @@ fn one_checkpoint_holds_both_stages() {
         batch: 2,
         trajectory: true,
         between: None,
+        guide: None,
         out: out.clone(),
     };
     let report = run(&trained, Weights::Ema, &trained.config.sample, &job, &Device::flex(), &mut |_, _| ()).unwrap();
@@ -207,7 +208,7 @@ fn one_checkpoint_holds_both_stages() {
     let picture = out.join("000001.png");
     let image = crossfade::data::Image::decode(&std::fs::read(&picture).unwrap(), &picture).unwrap();
     assert_eq!((image.width, image.height), (16, 16));
-    assert!(reproduce(&picture, Some(&trained.path), &Device::flex()).unwrap().identical);
+    assert!(reproduce(&picture, Some(&trained.path), None, &Device::flex()).unwrap().identical);
     // The pictures through the autoencoder once more, also at a size that its factor does not divide.
     let originals = Originals { path: &out, limit: 9, resolution: Some(15) };
     let seen =

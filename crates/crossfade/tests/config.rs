@@ -79,6 +79,43 @@ fn the_references_runs_have_their_values() {
     }
 }
 
+/// The paper's Table I as printed (§2.8): side, batch, learning rates, steps, width, multipliers, smallest time.
+#[test]
+fn the_papers_runs_have_the_printed_values() {
+    type Column = (&'static str, usize, [f64; 2], u64, usize, [usize; 4], f64);
+    let columns: [Column; 6] = [
+        ("cifar10", 128, [1e-4, 1e-5], 800_000, 160, [1, 2, 2, 2], 1e-3),
+        ("celebahq", 48, [1e-4, 1e-5], 400_000, 128, [1, 2, 2, 2], 1e-3),
+        ("inpainting", 48, [4e-5, 4e-6], 400_000, 96, [1, 2, 4, 8], 1e-4),
+        ("super-resolution", 12, [5e-5, 5e-6], 200_000, 128, [1, 2, 4, 4], 1e-4),
+        ("saliency", 16, [5e-5, 5e-6], 200_000, 128, [1, 2, 4, 4], 1e-4),
+        ("edges", 16, [5e-5, 5e-6], 200_000, 128, [1, 2, 4, 4], 1e-4),
+    ];
+    for (name, batch, rates, steps, width, mult, t_min) in columns {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configs/paper-{name}.toml"));
+        let mut config = RunConfig::load(&path).unwrap();
+        config.validate_training().unwrap();
+        assert_eq!((config.train.batch * config.train.accumulate, config.train.steps), (batch, steps), "{name}");
+        assert_eq!([config.lr_schedule().at(0), config.lr_schedule().at(steps)], rates, "{name}: no warm-up");
+        let process = config.process.adm().unwrap();
+        assert_eq!((process.t_min, process.noise, config.network.decoders()), (t_min, NoiseScale::Sqrt, Decoders::Two));
+        let size = match config.network.as_unet().cloned() {
+            Some(unet) => (unet.width, unet.mult),
+            None => config.network.as_cond_unet_mut().map(|net| (net.width, net.mult.clone())).unwrap(),
+        };
+        assert_eq!(size, (width, mult.to_vec()), "{name}");
+    }
+}
+
+/// Options that are not written while they have their default may still be given.
+#[test]
+fn an_unwritten_default_may_be_given() {
+    assert_eq!(RunConfig::parse("[network]\npatch = 1", "x").unwrap(), RunConfig::default());
+    assert_eq!(RunConfig::default().with_overrides(&["network.patch=1"]).unwrap(), RunConfig::default());
+    let error = RunConfig::parse("[network]\npacth = 1", "x").unwrap_err().to_string();
+    assert!(error.contains("did you mean `patch`"), "{error}");
+}
+
 #[test]
 fn an_empty_file_is_the_default() {
     assert_eq!(RunConfig::parse("", "empty.toml").unwrap(), RunConfig::default());
@@ -159,6 +196,14 @@ fn tagged_sections_are_strict_too() {
         &[&["a.toml:3: sample.grid.rho: unknown key; kind `uniform-t`"]],
     );
     assert_problems(problems(RunConfig::parse("data = 3\n", "a.toml")), &[&["a.toml:1: data: ", "a section expected"]]);
+    // Options that are left out of the written configuration at their default values may be given all the same.
+    let text = "[optim]\nema_profiles = []\n[train]\naverage_every = 0\n[sample]\nfree_first_step = false\n\
+                [sample.grid]\nkind = \"log-snr\"\ncurvature = 0.0\n";
+    RunConfig::parse(text, "a.toml").unwrap();
+    for (text, key) in [("ema_sigma = 0.5", "ema_sigma"), ("ema_profiles = [0.1, 0.05]", "ema_profiles")] {
+        let found = problems(RunConfig::parse(&format!("[optim]\n{text}\n"), "a.toml"));
+        assert_problems(found, &[&[&format!("a.toml:2: optim.{key}: ")]]);
+    }
     // Sections whose kind has a default. The options of a misspelt kind are not held against the default kind.
     let text = "[task]\nkind = \"saliency\"\n[process]\nkind = \"edn\"\nsigma_data = 0.5\n[network]\n\
                 kind = \"condunet\"\nchannels = 1\ncondition_channels = 3\n[train]\naugment = 0.1\n";

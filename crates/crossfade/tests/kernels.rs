@@ -6,7 +6,7 @@ use crossfade::nn::functional::{self, composed};
 use crossfade::nn::init::Scope;
 use crossfade::nn::layers::Conv;
 use crossfade::nn::weights::gradients;
-use crossfade::nn::{DropoutKey, NetworkPorts, UNetConfig};
+use crossfade::nn::{Context, DropoutKey, NetworkPorts, UNetConfig};
 use crossfade::rng::{Purpose, Stream};
 
 fn normals(seed: u64, count: usize) -> Vec<f32> {
@@ -217,7 +217,7 @@ fn gradients_do_not_depend_on_threads_or_old_memory() {
     let run = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            let raw = net.forward(x.clone(), c_noise.clone(), None, Some(&key));
+            let raw = net.forward(x.clone(), c_noise.clone(), &Context::default(), Some(&key));
             let loss = raw.phi.square().mean() + raw.eps.unwrap().square().mean();
             gradients(&net, loss.backward())
         })

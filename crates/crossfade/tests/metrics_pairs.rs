@@ -475,6 +475,24 @@ fn macs_of_a_network_counted_by_hand() {
     assert_eq!(branch - single, 16 * (9 * 8 * 8 + 9 * 8));
 }
 
+/// Patches of 2x2 pixels: a quarter of the work, but for the dense layers, the first convolution and the last ones.
+#[test]
+fn macs_of_patches_are_those_of_a_quarter_of_the_pixels() {
+    let plain = UNetConfig { resolution: 32, ..UNetConfig::default() };
+    let patched = UNetConfig { resolution: 64, patch: 2, ..UNetConfig::default() };
+    let [small, large] = [&plain, &patched].map(|network| Macs::of(network, NetworkPorts::default()));
+    let ends = 9 * 64 * 3 * 32 * 32 * 3;
+    assert_eq!((large.linear, large.attention), (small.linear, small.attention));
+    assert_eq!(large.convolution, small.convolution + (4 - 1) * ends);
+    // Without attention, whose cost grows with the square of the number of pixels.
+    let total = |patch| {
+        let network = UNetConfig { resolution: 64, patch, attention: vec![], ..UNetConfig::default() };
+        Macs::of(&network, NetworkPorts::default()).total() as f64
+    };
+    let ratio = total(2) / total(1);
+    assert!((0.24..0.27).contains(&ratio), "{ratio}");
+}
+
 #[test]
 fn evaluations_are_those_of_the_sampler() {
     let mut config = RunConfig::default();

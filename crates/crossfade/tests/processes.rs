@@ -13,7 +13,7 @@ use crossfade::math::process::Cld;
 use crossfade::math::{Adm, Attenuation, GaussianFn, GridKind, NoiseScale, Process};
 use crossfade::nn::{AutoencoderConfig, Decoders, UNetConfig};
 use crossfade::rng::{Purpose, Stream};
-use crossfade::sample::Sampler;
+use crossfade::sample::{EvaluationOptions, Sampler};
 use crossfade::train::{RunDir, train, train_autoencoder};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,7 +182,10 @@ fn samplers_that_do_not_fit_are_refused_with_those_that_do() {
         let error = Sampler::Alg2.resolved(&process).unwrap_err().to_string();
         assert!(error.contains("alg2") && error.contains(process.name()) && error.contains(own.name()), "{error}");
         let times = own.times(&process, &Default::default(), 7).unwrap();
-        assert_eq!(own.evaluations(&process, &times).unwrap(), if own == Sampler::Heun { 13 } else { 7 });
+        assert_eq!(
+            own.evaluations(&process, &times, EvaluationOptions::default()).unwrap(),
+            if own == Sampler::Heun { 13 } else { 7 }
+        );
     }
 }
 
@@ -286,11 +289,12 @@ fn every_process_trains_resumes_and_samples() {
                 batch: 2,
                 trajectory: false,
                 between: None,
+                guide: None,
                 out: out.clone(),
             };
             let made = run(&checkpoint, Weights::Ema, &how, &job, &Device::flex(), &mut |_, _| ()).unwrap();
             assert_eq!(made.evaluations, how.evaluations(&process).unwrap(), "{name} {sampler:?}");
-            assert!(reproduce(&out.join("000001.png"), Some(&a), &Device::flex()).unwrap().identical, "{name}");
+            assert!(reproduce(&out.join("000001.png"), Some(&a), None, &Device::flex()).unwrap().identical, "{name}");
         }
     }
 }

@@ -51,10 +51,12 @@ count = 40
 metric = "pixel-frechet"
 against = "Adm"
 estimate = true
+estimate_metric = 2
 "#;
 
 /// The files that must not depend on how a study was run.
-const FILES: [&str; 5] = ["results.json", "table.md", "results.csv", "chart.svg", "estimate.svg"];
+const FILES: [&str; 6] =
+    ["results.json", "table.md", "results.csv", "chart.svg", "estimate.svg", "estimate-metric.svg"];
 
 fn plan(dir: &Path) -> Plan {
     std::fs::write(dir.join("base.toml"), BASE).unwrap();
@@ -229,6 +231,89 @@ fn a_study_survives_damage_and_mistakes() {
     assert!(error.to_string().contains("another study"), "{error}");
 }
 
+/// Several trainings of each model: killed, shared and merged they give the same files, which tell apart what varies over
+/// trainings and over sampling seeds.
+#[test]
+fn a_study_of_several_trainings_tells_what_varies() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let text = STUDY.replace("[[model]]\nname = \"Adm\"\n", "train_seeds = [4, 7]\n[[model]]\nname = \"Adm\"\n");
+    let text = text.replace("samplers = [\"heun\"]", "samplers = [\"heun\"]\ntrain_seeds = [4]");
+    std::fs::write(at("base.toml"), BASE).unwrap();
+    std::fs::write(at("study.toml"), text).unwrap();
+    let plan = Plan::open::<&str>(&at("study.toml"), &[], None).unwrap();
+    assert_eq!((plan.models.len(), plan.measurements()), (3, 20));
+    let (outcome, steps) = go(&plan, &options(at("whole")), usize::MAX);
+    assert_eq!((outcome.measured, outcome.done, outcome.cells, steps), (20, 20, 20, 18));
+    let stopped = Options { batch: 7, ..options(at("stopped")) };
+    let mut rounds = 0;
+    while go(&plan, &stopped, 25).0.stopped {
+        rounds += 1;
+        assert!(rounds < 100, "no progress");
+    }
+    assert_same(&at("whole"), &at("stopped"));
+    for only in [Only::Both, Only::Sample] {
+        let parts = [0, 1].map(|i| at(&format!("part {i} {only:?}")));
+        for (i, part) in (0..).zip(&parts) {
+            let models = (only == Only::Sample).then(|| at("whole/models"));
+            let shard = Shard { index: i, count: 2 };
+            let measured = go(&plan, &Options { shard, only, models, ..options(part.clone()) }, usize::MAX).0.measured;
+            assert_eq!(measured, if only == Only::Sample { 10 } else { [12, 8][i as usize] });
+        }
+        let merged = merge(&parts, &at(&format!("{only:?}"))).unwrap();
+        assert_eq!(merged.progress(), (20, 20));
+        assert_same(&at("whole"), &at(&format!("{only:?}")));
+    }
+
+    // The first training is the model of the plain study: a study with one seed measures nothing that is not measured here.
+    let single = Plan::open(&at("study.toml"), &["train_seeds=[]"], None).unwrap();
+    let shared = Options { models: Some(at("whole/models")), ..options(at("single")) };
+    assert_eq!(go(&single, &shared, usize::MAX).1, 0, "all models are trained");
+    let (_, one) = run(&single, &shared, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap();
+    let whole = options(at("whole"));
+    let (_, two) = run(&plan, &whole, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap();
+    assert_eq!(two.rows.iter().map(|row| row.trainings).collect::<Vec<_>>(), [2, 2, 1]);
+    for (one, two) in one.rows.iter().zip(&two.rows).take(2) {
+        for (one, two) in one.entries.iter().flatten().zip(two.entries.iter().flatten()) {
+            assert_eq!((&two.train_seeds[..], &two.seeds[..]), (&[4, 4, 7, 7][..], &[0, 1, 0, 1][..]));
+            let values = two.values_of("pixel-frechet");
+            assert_eq!(
+                one.values_of("pixel-frechet"),
+                values[..2],
+                "the plain study's values are the first training's"
+            );
+            let means = [(values[0] + values[1]) / 2.0, (values[2] + values[3]) / 2.0];
+            let over = (means[0] - means[1]).abs() / 2f64.sqrt();
+            let within = (((values[0] - values[1]).powi(2) + (values[2] - values[3]).powi(2)) / 4.0).sqrt();
+            let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs().max(1e-3);
+            assert!(near(two.mean.unwrap(), (means[0] + means[1]) / 2.0) && near(two.spread.unwrap().std, over));
+            assert!(near(two.within.unwrap(), within) && one.within.is_none());
+        }
+    }
+    // Alg. 2 and AB2 are tested by trainings; the flow has one, so that there is nothing to compare it with.
+    assert!(two.rows[0].entries.iter().chain(&two.rows[1].entries).flatten().any(|entry| entry.versus.is_some()));
+    assert!(two.rows[2].entries.iter().flatten().all(|entry| entry.versus.is_none() && entry.within.is_none()));
+    let table = std::fs::read_to_string(at("whole/table.md")).unwrap();
+    assert!(
+        table.contains("over 2 trainings where a model has several") && table.contains("sampling seeds"),
+        "{table}"
+    );
+    let csv = std::fs::read_to_string(at("whole/results.csv")).unwrap();
+    assert!(csv.starts_with("row,model,sampler,grid,blend,steps,evaluations,training_seed,seed,"), "{csv}");
+    assert_eq!(csv.lines().filter(|line| line.contains(",7,1,40,")).count(), 4, "{csv}");
+    let html = std::fs::read_to_string(at("whole/report.html")).unwrap();
+    assert!(html.contains("Adm (training seed 7)") && html.contains("mean over trainings"));
+
+    for (sets, message) in [
+        (vec!["train_seeds=[1, 1]"], "train_seeds=[1, 1]: must be distinct"),
+        (vec!["model=[{name=\"a\", checkpoint=\"x\", train_seeds=[1]}]", "evaluate.against=a"], "is not trained"),
+        (vec!["model=[{name=\"a\"}, {name=\"a seed 7\"}]", "evaluate.against=a"], "another model has the name"),
+    ] {
+        let error = Plan::open(&at("study.toml"), &sets, None).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
 /// A model that diverges is told by name, and the others have their results.
 #[test]
 fn a_model_that_fails_leaves_the_others_alone() {
@@ -280,7 +365,7 @@ fn check_report(dir: &Path) {
     assert!(html.contains("A &lt;b&gt;study&lt;/b&gt; &amp; more") && !html.contains("<b>study"));
     assert!(!html.contains("<script") && !html.contains("src=\"http") && !html.contains("href="));
     assert_eq!(html.matches("data:image/png;base64,").count(), 6, "a sheet a row and column");
-    assert_eq!(html.matches("<svg").count(), 2);
+    assert_eq!(html.matches("<svg").count(), 3);
     let process = "[process]\nkind = &quot;flow&quot;";
     for fact in ["reference sha256", "pixel-frechet", process, "Flow, Heun", "95 % confidence"] {
         assert!(html.contains(fact), "{fact}");
@@ -292,7 +377,14 @@ fn check_report(dir: &Path) {
         "Heun: two evaluations a step, but one in the first of a flow and the last"
     );
     assert_eq!(entry["nfe"], 4);
-    assert!(!entry["estimate"].as_array().unwrap().is_empty());
+    let estimate = entry["estimate"].as_array().unwrap();
+    let pictures = entry["estimate_metric"].as_array().unwrap();
+    // The metric of the estimates at the first and the last time, of which the last is nearer to the final pictures.
+    let point = |of: &[serde_json::Value], i: usize| [0, 1].map(|k| of[i][k].as_f64().unwrap());
+    assert_eq!(pictures.len(), 2);
+    assert_eq!([point(pictures, 0)[0], point(pictures, 1)[0]], [1.0, point(estimate, estimate.len() - 1)[0]]);
+    let last = entry["mean"].as_f64().unwrap();
+    assert!((point(pictures, 1)[1] - last).abs() < (point(pictures, 0)[1] - last).abs(), "{pictures:?}, {last}");
     let csv = std::fs::read_to_string(dir.join("results.csv")).unwrap();
     assert_eq!(csv.lines().count(), 13);
     assert!(csv.contains("\"Flow, Heun, heun\""), "{csv}");

@@ -85,13 +85,14 @@ fn times_are_kept_in_the_checkpoint_and_used_by_auto() {
         batch: 1,
         trajectory: false,
         between: None,
+        guide: None,
         out: out.clone(),
     };
     run(&after, Weights::Ema, &with(Sampler::Auto, 4, config), &job, &device, &mut |_, _| ()).unwrap();
     let picture = out.join("000000.png");
     assert_eq!(Recipe::read(&picture).unwrap().0.sample.grid.kind, times(Sampler::Ab2, 4, 0.1).grid());
     checkpoint.keep_times(&[times(Sampler::Ab2, 4, 0.5)]).unwrap();
-    assert!(reproduce(&picture, Some(&path), &device).unwrap().identical);
+    assert!(reproduce(&picture, Some(&path), None, &device).unwrap().identical);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Training: it learns, resumes to the bit, does not depend on threads, and fails cleanly.
 #![allow(clippy::unwrap_used)]
+use crossfade::average::Snapshots;
 use crossfade::checkpoint::{self, Checkpoint, Weights};
 use crossfade::config::{RunConfig, SampleConfig};
 use crossfade::data::Image;
@@ -75,6 +76,95 @@ fn a_resumed_run_ends_with_the_same_bytes() {
     assert!(last_bytes(whole.path()) == last_bytes(parts.path()), "weights, EMA or optimiser differ");
     let steps: Vec<f64> = loss_curve(&parts.path().join("log.jsonl")).unwrap().iter().map(|p| p.0).collect();
     assert_eq!(steps, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+}
+
+/// With patches of 2x2 pixels: a run resumes to the same bytes, and its checkpoint samples.
+#[test]
+fn a_network_with_patches_trains_resumes_and_samples() {
+    let mut config = small();
+    config.process = Adm::new(Attenuation::Linear, NoiseScale::default()).into();
+    let network = config.network.as_unet_mut().unwrap();
+    (network.resolution, network.patch, network.attention) = (16, 2, vec![8]);
+    assert_eq!(RunConfig::parse(&config.to_toml().unwrap(), "x").unwrap(), config);
+    assert!(config.to_toml().unwrap().contains("patch = 2") && !small().to_toml().unwrap().contains("patch"));
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fit(&config, whole.path(), false);
+    let (stop, dir) = (AtomicBool::new(false), RunDir(parts.path().to_path_buf()));
+    train(&config, &dir, &Device::flex(), false, &stop, &mut |r| stop.store(r.step == 3, Ordering::Relaxed)).unwrap();
+    assert_eq!(fit(&config, parts.path(), true).len(), 3);
+    assert!(last_bytes(whole.path()) == last_bytes(parts.path()), "weights, EMA or optimiser differ");
+    let (_, path) = checkpoint::list(&whole.path().join("checkpoints")).unwrap().pop().unwrap();
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    assert_eq!(checkpoint.config.network, config.network);
+    let sample = SampleConfig { sampler: Sampler::Alg2, steps: 2, ..SampleConfig::default() };
+    let pipeline = Pipeline::open(&checkpoint, Weights::Ema, &sample, &Device::flex()).unwrap();
+    let images = pipeline.sample(0, &[StartNoise::Index(0), StartNoise::Index(1)], &mut |_| ()).unwrap();
+    assert_eq!(images.x0.0.dims(), [2, 3, 16, 16]);
+}
+
+/// The averages that a run keeps are those of its weights, a resumed run has the same ones, and any other is made of them.
+#[test]
+fn averages_are_chosen_after_the_training() {
+    let mut config = small();
+    config.optim.ema_profiles = vec![0.05, 0.1];
+    config.optim.ema_sigma = Some(0.1);
+    config.optim.lr = 1e-3;
+    (config.train.steps, config.train.checkpoint_every, config.train.average_every) = (12, 1, 2);
+    config.train.keep = 12;
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fit(&config, whole.path(), false);
+    let stop = AtomicBool::new(false);
+    let dir = RunDir(parts.path().to_path_buf());
+    train(&config, &dir, &Device::flex(), false, &stop, &mut |r| stop.store(r.step == 7, Ordering::Relaxed)).unwrap();
+    fit(&config, parts.path(), true);
+    let files = |run: &Path| -> Vec<Vec<u8>> {
+        let found = checkpoint::list(&run.join("averages")).unwrap();
+        assert_eq!(found.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [2, 4, 6, 8, 10, 12]);
+        found.iter().map(|(_, path)| std::fs::read(path).unwrap()).collect()
+    };
+    assert!(files(whole.path()) == files(parts.path()) && last_bytes(whole.path()) == last_bytes(parts.path()));
+
+    // The weights after every step are in the checkpoints: the average is their direct sum.
+    let at = |step: u64| {
+        let path = whole.path().join("checkpoints").join(checkpoint::file_name(step));
+        Checkpoint::open(&path).unwrap().read().unwrap()
+    };
+    let weights: Vec<_> = (1..=12).map(at).collect();
+    let names: Vec<_> = weights[0].keys().filter_map(|name| name.strip_prefix("model.")).collect();
+    let snapshots = Snapshots::open(whole.path()).unwrap();
+    let out = whole.path().join("average.safetensors");
+    for (sigma, end, most) in [(0.1, 12u64, 1e-6), (0.05, 8, 1e-6), (0.07, 12, 2e-3), (0.15, 12, 2e-3)] {
+        let made = snapshots.average(sigma, Some(end), &out).unwrap();
+        assert!(made.step == end && (made.error == 0.0) == (most < 1e-5), "{made:?}");
+        let averaged = Checkpoint::open(&out).unwrap();
+        let found = averaged.read().unwrap();
+        let gamma = crossfade::math::PowerProfile::new(sigma).unwrap().gamma;
+        let power = |i: u64| (i as f64 / end as f64).powf(gamma + 1.0);
+        for name in &names {
+            let own: Vec<_> = weights.iter().map(|w| &w[&format!("model.{name}")].1).collect();
+            for (k, value) in found[*name].1.iter().enumerate() {
+                let part = |(i, w): (u64, &&Vec<f32>)| (power(i) - power(i - 1)) * f64::from(w[k]);
+                let direct: f64 = (1..=end).zip(&own).map(part).sum();
+                assert!((f64::from(*value) - direct).abs() < most, "{sigma} {name}: {value} {direct}");
+            }
+            if made.error == 0.0 {
+                assert!(found[*name] == at(end)[&format!("average-{sigma}.{name}")], "a stored average, as it is");
+            }
+            if sigma == 0.1 {
+                assert!(found[*name] == at(end)[&format!("ema.{name}")], "the moving average is of this width");
+            }
+        }
+        let sample = SampleConfig { steps: 2, ..SampleConfig::default() };
+        let pipeline = Pipeline::open(&averaged, Weights::Ema, &sample, &Device::flex()).unwrap();
+        assert_eq!(pipeline.images(0, 0..2).unwrap().len(), 2);
+    }
+    for (sigma, step) in [(0.5, None), (0.1, Some(13)), (0.1, Some(1))] {
+        assert!(snapshots.average(sigma, step, &out).is_err(), "{sigma} {step:?}");
+    }
+    // An average cannot begin in the middle of a run.
+    config.optim.ema_profiles = vec![0.05];
+    let error = train(&config, &dir, &Device::flex(), true, &stop, &mut |_| ()).unwrap_err().to_string();
+    assert!(error.contains("optim.ema_profiles"), "{error}");
 }
 
 #[test]
@@ -218,6 +308,7 @@ fn image_k_is_the_same_for_every_batch_shard_and_thread_count() {
                 batch,
                 trajectory: false,
                 between: None,
+                guide: None,
                 out: out.clone(),
             };
             let config = SampleConfig { sampler: Sampler::Alg2, steps: 4, ..SampleConfig::default() };
@@ -247,24 +338,25 @@ fn a_picture_reproduces_itself() {
             batch: 3,
             trajectory: true,
             between,
+            guide: None,
             out: out.clone(),
         };
         let config = SampleConfig { sampler: Sampler::Alg2Second, steps: 3, ..SampleConfig::default() };
         run(&checkpoint, Weights::Ema, &config, &job, &Device::flex(), &mut |_, _| ()).unwrap();
         let picture = out.join(first);
-        let again = reproduce(&picture, Some(&checkpoint.path), &Device::flex()).unwrap();
+        let again = reproduce(&picture, Some(&checkpoint.path), None, &Device::flex()).unwrap();
         assert!(again.identical && again.png == std::fs::read(&picture).unwrap());
         // Without being told, the checkpoint is found one level up.
-        assert!(reproduce(&picture, None, &Device::flex()).unwrap().identical);
+        assert!(reproduce(&picture, None, None, &Device::flex()).unwrap().identical);
     }
     assert!(out.join("sheet.png").is_file() && out.join("000000-path.png").is_file());
     // A recipe is what somebody wrote into a picture: an absurd one is an error, not a crash.
     let (mut recipe, _) = Recipe::read(&out.join("000000.png")).unwrap();
     recipe.sample.steps = 2_000_000_000_000_000_000;
     std::fs::write(out.join("bad.png"), recipe.png(&Image::new(1, 1, 1, vec![0])).unwrap()).unwrap();
-    let bad = reproduce(&out.join("bad.png"), Some(&checkpoint.path), &Device::flex()).err().unwrap().to_string();
+    let bad = reproduce(&out.join("bad.png"), Some(&checkpoint.path), None, &Device::flex()).err().unwrap().to_string();
     assert!(bad.contains("bad.png") && bad.contains("sample.steps"), "{bad}");
-    let sheet = reproduce(&out.join("sheet.png"), None, &Device::flex()).err().unwrap().to_string();
+    let sheet = reproduce(&out.join("sheet.png"), None, None, &Device::flex()).err().unwrap().to_string();
     assert!(sheet.contains("no crossfade recipe"), "{sheet}");
 }
 

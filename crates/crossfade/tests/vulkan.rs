@@ -10,7 +10,7 @@ use crossfade::nn::functional::{self, composed};
 use crossfade::nn::init::Scope;
 use crossfade::nn::layers::Conv;
 use crossfade::nn::weights::gradients;
-use crossfade::nn::{DropoutKey, NetworkPorts, UNetConfig};
+use crossfade::nn::{Context, DropoutKey, NetworkPorts, UNetConfig};
 use crossfade::rng::{Purpose, Stream};
 use std::sync::OnceLock;
 
@@ -191,7 +191,7 @@ fn a_network() {
         let x = from_host(&normals(1, 2 * 3 * 64), [2, 3, 8, 8], &way.device);
         let c_noise = from_host(&normals(2, 2), [2], &way.device);
         let key = DropoutKey { seed: 1, step: 2, samples: vec![0, 1] };
-        let raw = net.forward(x, c_noise, None, Some(&key));
+        let raw = net.forward(x, c_noise, &Context::default(), Some(&key));
         let eps = raw.eps.unwrap();
         let mut results = vec![to_host(raw.phi.clone()), to_host(eps.clone())];
         let loss = (raw.phi + 1.0).square().mean() + (eps - 1.0).square().mean();

@@ -10,6 +10,7 @@ use crossfade::checkpoint::{Checkpoint, Weights};
 use crossfade::config::RunConfig;
 use crossfade::cost::{Cost, Speed, measure};
 use crossfade::generate::Pipeline;
+use crossfade::nn::BackboneConfig;
 use crossfade::sample::Sampler;
 use std::path::Path;
 
@@ -87,7 +88,10 @@ fn speed(args: &CostArgs, checkpoint: Option<&Checkpoint>, config: &RunConfig, c
         }
         None => {
             let net = config.denoiser(config.network.init(config.ports(), 0, device));
-            Pipeline::new(net, None, config, &config.sample, device)?
+            // Any mean will do to count the evaluations of a network with random weights.
+            let shape = config.network.resolution().map(|side| vec![config.network.channels(), side, side]);
+            let mean = shape.map(|shape| (shape.clone(), vec![0.0; shape.iter().product()]));
+            Pipeline::new(net, None, mean, config, &config.sample, device)?
         }
     };
     Ok(measure(&pipeline, config, batch, repeat, &mut report)?)

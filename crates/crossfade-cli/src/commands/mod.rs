@@ -3,6 +3,7 @@
 //! To add one, write `NAME.rs` with a `clap::Args` type, whose doc comment is the help text, and
 //! `run(&options, &context)`; then declare the module and list the verb in `verbs!` below. Help, completions and the tests
 //! that walk all verbs follow from that.
+mod average;
 mod bench;
 mod calibrate;
 mod compare;
@@ -17,6 +18,7 @@ mod edge;
 mod eval;
 mod inpaint;
 mod lab;
+mod measure;
 mod reconstruct;
 mod reproduce;
 mod saliency;
@@ -64,6 +66,7 @@ verbs! {
     Sketch(sketch::SketchArgs),
     Sweep(sweep::SweepArgs),
     Compare(compare::CompareArgs),
+    Average(average::AverageArgs),
     Calibrate(calibrate::CalibrateArgs),
     Reconstruct(reconstruct::ReconstructArgs),
     Reproduce(reproduce::ReproduceArgs),

@@ -23,6 +23,10 @@ pub struct ReproduceArgs {
     #[arg(long, value_name = "FILE")]
     pub checkpoint: Option<PathBuf>,
 
+    /// Checkpoint of the network that guided the image [default: searched for as the checkpoint]
+    #[arg(long, value_name = "FILE")]
+    pub guide: Option<PathBuf>,
+
     /// Also write the regenerated PNG to this file
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -30,7 +34,7 @@ pub struct ReproduceArgs {
 
 /// Regenerates the image.
 pub fn run(args: &ReproduceArgs, context: &Context) -> Result<()> {
-    let again = reproduce(&args.image, args.checkpoint.as_deref(), &context.device)?;
+    let again = reproduce(&args.image, args.checkpoint.as_deref(), args.guide.as_deref(), &context.device)?;
     if let Some(out) = &args.out {
         write_atomic(out, &again.png)?;
     }

@@ -22,6 +22,10 @@ use std::path::{Path, PathBuf};
   crossfade sample runs/cifar --count 50000 --shard 0/4 --out pictures   one of four shards
   crossfade sample runs/tiny --interpolate 3,8 --count 9 --out between
   crossfade sample runs/edm --sampler heun-churn --churn 40 --steps 18 --rho 7 --out pictures
+  crossfade sample runs/cifar10-classes --class cat --guidance 1.5 --out cats
+  crossfade sample runs/cifar10-classes --class all --count 80 --out pictures   a row for each class
+  crossfade sample runs/cifar10-classes --guidance 2 --guidance-interval 0.2,0.8 --out pictures
+  crossfade sample runs/cifar --guidance 2 --guide runs/cifar/checkpoints/step-00050000.safetensors --out pictures
   crossfade sample runs/ddpm --sampler ddim --eta 0.2 --steps 50 --grid ddim-quadratic --out pictures
   crossfade sample runs/cifar --steps 10 --grid log-snr:kappa_max=20,kappa_min=0.1 --out pictures
 
@@ -77,6 +81,30 @@ pub struct SampleArgs {
     #[arg(long, conflicts_with = "clip")]
     pub no_clip: bool,
 
+    /// Save the evaluation at t = 1, whose ideal result is known from the mean of the training images, true or false, for
+    /// example --free-first-step true [default: from the configuration]
+    #[arg(long, value_name = "BOOL")]
+    pub free_first_step: Option<bool>,
+
+    /// Class by name or number, several with commas between them, or all (image k gets class k mod n of these n, a row for
+    /// each class on the sheet), random (drawn for each image from the seed) or none [default: from the configuration,
+    /// which is random]
+    #[arg(long, value_name = "NAME")]
+    pub class: Option<String>,
+
+    /// Weight of guidance: 1 for none, more for images that are more typical of their class. A guided step takes two
+    /// network evaluations [default: from the configuration]
+    #[arg(long, value_name = "X", value_parser = not_negative)]
+    pub guidance: Option<f64>,
+
+    /// Times between which steps are guided; t = 1 is noise, t = 0 the image [default: 0,1]
+    #[arg(long, value_name = "FROM,TO", value_parser = two_times)]
+    pub guidance_interval: Option<[f64; 2]>,
+
+    /// Weaker checkpoint or run to guide with, in place of the network's own prediction without a class (autoguidance)
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub guide: Option<PathBuf>,
+
     /// Seed of the noise
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub seed: u64,
@@ -111,6 +139,18 @@ fn two_indices(text: &str) -> Result<(u64, u64), String> {
     numbers.ok_or_else(|| "expected the indices of two images, for example 3,8".into())
 }
 
+fn two_times(text: &str) -> Result<[f64; 2], String> {
+    let times = text.split_once(',').and_then(|(a, b)| Some([a.trim().parse().ok()?, b.trim().parse().ok()?]));
+    times
+        .filter(|[from, to]| 0.0 <= *from && from < to && *to <= 1.0)
+        .ok_or_else(|| "expected two times from 0 to 1, the smaller one first, for example 0.2,0.8".into())
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value: &f64| *value >= 0.0 && value.is_finite());
+    value.ok_or_else(|| "expected a number from 0, for example 1.5".into())
+}
+
 /// Opens a checkpoint, or the newest one of a run directory.
 pub fn open(path: &Path) -> Result<Checkpoint> {
     Ok(Checkpoint::open(&checkpoint::newest(path)?)?)
@@ -128,11 +168,17 @@ impl SampleArgs {
         if let Some(kind) = &self.grid {
             config.grid.kind = kind.clone();
         }
+        config.free_first_step = self.free_first_step.unwrap_or(config.free_first_step);
         config.eta = self.eta.unwrap_or(config.eta);
         config.churn.amount = self.churn.unwrap_or(config.churn.amount);
         if let Some(name) = &self.blend {
             config.blend = Blend::parse(name)?;
         }
+        if let Some(class) = &self.class {
+            config.class.clone_from(class);
+        }
+        config.guidance = self.guidance.unwrap_or(config.guidance);
+        config.guidance_interval = self.guidance_interval.unwrap_or(config.guidance_interval);
         config.clip = if self.no_clip { 0.0 } else { self.clip.unwrap_or(config.clip) };
         let mut config = config.resolved(process)?;
         self.check(&config, process)?;
@@ -163,6 +209,10 @@ impl SampleArgs {
                 "--clip and --no-clip do not apply to cld, which has no estimate of x_0 to clip",
             ),
             (
+                self.guidance_interval.is_some() && config.guidance == 1.0,
+                "--guidance-interval needs guidance: give --guidance, for example 1.5",
+            ),
+            (
                 self.steps.is_some() && matches!(config.grid.kind, GridKind::Explicit { .. }),
                 "--steps does not apply to a grid of explicit times",
             ),
@@ -186,6 +236,7 @@ pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
         batch: args.batch.unwrap_or(BATCH as u64).min(args.count) as usize,
         trajectory: args.trajectory,
         between: args.interpolate,
+        guide: args.guide.as_deref().map(checkpoint::newest).transpose()?,
         out: args.out.clone(),
     };
     let mut progress = context.progress("images", args.count);

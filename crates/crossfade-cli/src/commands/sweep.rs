@@ -143,14 +143,14 @@ fn print(results: &Results, out: &Path, context: &Context) -> Result<()> {
 fn describe(plan: &Plan, context: &Context) -> Result<()> {
     let rows = plan.rows();
     let sample = &plan.study.sample;
-    let cells = rows.len() * sample.columns().len() * sample.seeds.len();
+    let cells = plan.measurements();
     let mut text = format!("{}\n\n", plan.study.title);
     for model in &plan.models {
         let how = match &model.checkpoint {
             Some(path) => format!("weights {}", path.display()),
             None => format!("trained for {} steps of {}", model.config.train.steps, model.config.train.batch),
         };
-        text += &format!("{}: {} parameters, {how}\n", model.name, model.config.sizes().parameters);
+        text += &format!("{}: {} parameters, {how}\n", model.training.name, model.config.sizes().parameters);
     }
     text += &format!("\n{} rows:\n", rows.len());
     rows.iter().for_each(|row| text += &format!("  {}\n", row.label));

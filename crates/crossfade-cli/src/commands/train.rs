@@ -119,8 +119,12 @@ fn dry_run(config: &RunConfig, context: &Context) -> Result<()> {
     let latent = config.latent.as_ref().map(|latent| Latent::open(latent, &context.device)).transpose()?;
     latent.as_ref().map_or(Ok(()), |latent| latent.must_fit(config.network.channels()))?;
     let data = crossfade::train::images(config, latent.as_ref()).context("opening the images")?;
+    let classes = crossfade::train::classes(config, &*data)?.map(|classes| classes.names);
     let sizes = config.sizes();
-    let text = format!("{}\n{}# images: {}\n", config.to_toml()?, describe(&sizes), data.describe());
-    let images = json!({ "set": data.describe(), "count": data.len() });
+    let mut text = format!("{}\n{}# images: {}\n", config.to_toml()?, describe(&sizes), data.describe());
+    if let Some(names) = &classes {
+        text.push_str(&format!("# classes: {}\n", names.join(", ")));
+    }
+    let images = json!({ "set": data.describe(), "count": data.len(), "classes": classes });
     context.print(text, json!({ "config": config, "sizes": sizes, "images": images }))
 }

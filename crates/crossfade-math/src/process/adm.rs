@@ -1,7 +1,7 @@
 //! Analytical image attenuation, the paper's process (§1.1): the forward marginal and the bridge back, for any attenuation
 //! function and noise scale.
 use super::{Extra, GaussianFn, Input, ProcessFn, Target};
-use crate::quadrature::{Node, clamped_normal_nodes, normal_nodes};
+use crate::quadrature::{Node, clamped_normal_nodes, joint_nodes, normal_nodes};
 use crate::{Attenuation, AttenuationFn, Coef, Estimate, Field, NoiseScale, Precond, Problem, Scalings, registry};
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,9 @@ registry! {
         Linear = "linear",
         /// The noise level of a picture of full strength: ln(σ_t/(1 − t)) from −6 to 6, scaled to the range from 0 to 999.
         LogSnr = "log-snr",
+        /// 999 times the share of noise σ_t/(1 − t + σ_t): what a rectified flow reads at the same noise level, 999 t for
+        /// σ = t.
+        NoiseShare = "noise-share",
     }
 }
 
@@ -64,6 +67,10 @@ impl TimeInput {
         match self {
             Self::Log => c_noise,
             Self::Linear => 999.0 * t,
+            Self::NoiseShare => {
+                let sigma = adm.noise.sigma(t);
+                999.0 * sigma / (1.0 - t + sigma)
+            }
             Self::LogSnr => {
                 let log_ratio = (adm.noise.sigma(t) / (1.0 - t)).ln();
                 999.0 * (log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO) + LARGEST_LOG_RATIO)
@@ -72,6 +79,10 @@ impl TimeInput {
         }
     }
 }
+
+/// Quadrature nodes of a drawn part for the mean of phi. The only integrand that is not linear is that of the exponential
+/// attenuation, (e^a − 1)/a.
+const MEAN_NODES: usize = 10;
 
 /// Beyond these noise levels, e^6 = 403 and its inverse, an 8-bit picture is all noise or all picture.
 const LARGEST_LOG_RATIO: f64 = 6.0;
@@ -127,6 +138,23 @@ impl Adm {
     pub fn phi<F: Field>(&self, x0: &F, normals: &[F]) -> Vec<F> {
         let drawn: Vec<F> = normals.iter().map(|z| self.draw.apply(z)).collect();
         self.attenuation.solve(x0, &drawn)
+    }
+
+    /// E[phi] for images of mean E[x_0], which at t = 1 is also E[phi | x_1]: there x_1 = eps says nothing about the image.
+    /// None for attenuations that are not affine, whose phi is not determined by the mean of the images.
+    pub fn mean_phi<F: Field>(&self, mean_x0: &F) -> Option<Vec<F>> {
+        if !self.attenuation.is_affine() {
+            return None;
+        }
+        // The drawn parts are symmetric about 0. The last part is that of x_0 = 0 with x_0 subtracted, and for x_0 = 0 it
+        // depends on the drawn parts alone.
+        let drawn = joint_nodes(&self.draw.nodes(MEAN_NODES), self.drawn_parts());
+        let last = self.drawn_parts();
+        let offset: f64 = drawn.iter().map(|node| node.weight * self.attenuation.solve(&0.0, &node.values)[last]).sum();
+        let zero = mean_x0.scale(0.0);
+        // e^0 = 1 in every element: a field has no other constants.
+        let end = F::lincomb(&[(offset.into(), &zero.exp()), ((-1.0).into(), mean_x0)]);
+        Some(std::iter::repeat_n(zero, last).chain([end]).collect())
     }
 
     /// Forward marginal: x_t = x_0 + H_t(phi) + σ_t eps (Eq. 5).
@@ -207,6 +235,13 @@ impl ProcessFn for Adm {
         let mut problems = vec![];
         if !(self.t_min > 0.0 && self.t_min < 1.0) {
             problems.push(Problem::new("t_min", format!("must be between 0 and 1, not {}", self.t_min)));
+        }
+        if self.precond == Precond::Velocity && self.attenuation != Attenuation::Constant {
+            let message = format!(
+                "velocity needs constant attenuation, whose phi is −x_0; use optimal for {}",
+                self.attenuation.name()
+            );
+            problems.push(Problem::new("precond.kind", message));
         }
         problems.extend(self.precond.validate().into_iter().map(|problem| problem.within("precond")));
         problems

@@ -22,7 +22,7 @@ pub use gaussian::{Gaussian, GaussianFn, Prediction, Target};
 pub use ve::Ve;
 pub use vp::Vp;
 
-use crate::{Blend, Coef, Field, GridKind, Problem, registry};
+use crate::{AttenuationFn, Blend, Coef, Field, GridKind, Problem, registry};
 
 /// What defines a process in addition to its forward marginal. Times run from 1 (noise) to 0 (data).
 pub trait ProcessFn {
@@ -182,6 +182,16 @@ impl Process {
     /// Whether x_0 is estimated on the way from noise to data; CLD estimates the score of the velocity instead.
     pub fn estimates_x0(&self) -> bool {
         !self.extra().velocity
+    }
+
+    /// Whether x_t is pure noise at t = 1 and the mean of the images determines the ideal outputs of the network there, so
+    /// that its first evaluation can be saved (§3.5).
+    pub fn first_step_is_known(&self) -> bool {
+        match (self, self.gaussian()) {
+            (Self::Adm(adm), _) => adm.attenuation.is_affine(),
+            (_, Some(gaussian)) => gaussian.alpha(1.0) == 0.0,
+            _ => false,
+        }
     }
 
     /// Whether the process is only defined on the latents of an autoencoder: LSGM mixes with the score of normal

@@ -239,14 +239,15 @@ impl Counted {
             side = self.block(block, n, side, 4 * config.width);
             c = block.cout;
         }
+        let channels = config.channels * config.patch_area();
         if config.decoders == Decoders::Conv {
             self.norm(n, c, side, false, true);
             self.conv(n, [c, c], side, 3);
             self.add(Case::Silu(n * c * side * side));
-            self.conv(n, [c, config.channels], side, 3);
+            self.conv(n, [c, channels], side, 3);
         }
         self.norm(n, c, side, false, true);
-        self.conv(n, [c, config.channels], side, 3);
+        self.conv(n, [c, channels], side, 3);
     }
 }
 
@@ -254,12 +255,12 @@ impl Counted {
 /// the same kernels, without dropout and without the update of the weights.
 pub fn network_cases(config: &UNetConfig, n: usize) -> Counted {
     let mut cases = Counted::default();
-    let (m, emb, mut side) = (config.width, 4 * config.width, config.resolution);
+    let (m, emb, mut side) = (config.width, 4 * config.width, config.side());
     for cin in [m, emb] {
         cases.add(Case::Linear(LinearShape { n, cin, cout: emb }));
         cases.add(Case::Silu(n * emb));
     }
-    cases.conv(n, [config.channels, m * config.mult[0]], side, 3);
+    cases.conv(n, [config.channels * config.patch_area(), m * config.mult[0]], side, 3);
     for block in config.encoder_plan() {
         side = cases.block(&block, n, side, emb);
     }

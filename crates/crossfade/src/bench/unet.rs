@@ -107,7 +107,7 @@ fn finish(x: Tensor<4>) {
 }
 
 fn evaluation<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Repeat<'a> {
-    let (net, x) = (denoiser(config, device), prepare(images(config, batch), config, device).noised);
+    let (net, x) = (denoiser(config, device), prepare(images(config, batch), config, None, device).noised);
     Box::new(move || {
         finish(net.heads(x.x_t.0.clone(), &x.t, &Context::default()).eps);
         Ok(())
@@ -118,7 +118,7 @@ fn sampling<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Repe
     let starts: Vec<_> = (0..batch as u64).map(StartNoise::Index).collect();
     let net = denoiser(config, device);
     Box::new(move || {
-        let pipeline = Pipeline::new(net.clone(), None, config, &config.sample, device)?;
+        let pipeline = Pipeline::new(net.clone(), None, None, config, &config.sample, device)?;
         pipeline.sample(0, &starts, &mut |_| ())?;
         Ok(())
     })
@@ -128,7 +128,7 @@ fn training<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Repe
     let (mut state, data) = (TrainState::new(config, device), images(config, batch));
     Box::new(move || {
         let key = DropoutKey { seed: 0, step: state.step, samples: data.counters.clone() };
-        let Prepared { noised, labels, .. } = prepare(data.clone(), config, device);
+        let Prepared { noised, labels, .. } = prepare(data.clone(), config, None, device);
         let loss = {
             let statistics = Statistics::default();
             let mode = Mode::Train { dropout: &key, statistics: &statistics };

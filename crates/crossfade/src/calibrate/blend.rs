@@ -80,7 +80,7 @@ pub fn calibrate(
     let mut calibration = Calibration::new(bins);
     let to_f64 = |x: Images| to_host(x.0).into_iter().map(f64::from).collect::<Vec<_>>();
     for done in 0..images {
-        let sample = prepare(batches.next_batch()?, config, device).noised;
+        let sample = prepare(batches.next_batch()?, config, None, device).noised;
         // At t = 1 the estimate b is a division by zero.
         let t = sample.t[0].min(1.0 - 1e-6);
         let heads = net.predict(&sample.x_t, t)?;

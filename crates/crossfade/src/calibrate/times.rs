@@ -121,7 +121,8 @@ pub fn fit_times(
     pipeline.size()?;
     let process = *pipeline.process();
     let sampler = config.sampler.resolved(&process)?;
-    let steps = sampler.steps_within(&process, &Grid::default(), config.evaluations)?;
+    let options = pipeline.sample_config().evaluation_options();
+    let steps = sampler.steps_within(&process, &Grid::default(), options, config.evaluations)?;
     let set = Thinned { set, count: set.len().min(MOST_REFERENCE) };
     let metric = RegisteredMetric::parse("random-frechet")?;
     let mut opened = (metric.open)(&MetricOptions::new(pipeline.device()))?;

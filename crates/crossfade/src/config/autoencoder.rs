@@ -1,6 +1,7 @@
 //! The configuration for training an autoencoder: a file with an `[autoencoder]` section.
 use super::difference::must_equal;
 use super::read::Finding;
+use super::sections::LABEL_DROPOUT;
 use super::validate::Checks;
 use super::{Checked, OptimConfig, TrainConfig, override_as, parse_as, read_text, unwritable};
 use crate::data::DataConfig;
@@ -107,6 +108,11 @@ impl Checked for AutoencoderRun {
             &["train.augment"],
             "must be 0: an autoencoder must reproduce images as they are",
         );
+        let plain = self.optim.ema_profiles.is_empty();
+        let message = "is for diffusion networks: an autoencoder keeps one moving average";
+        checks.require(plain, &["optim.ema_profiles"], message);
+        let message = "is for networks with classes; an autoencoder has none";
+        checks.require(t.label_dropout == LABEL_DROPOUT, &["train.label_dropout"], message);
         let l = &self.loss;
         checks.not_negative(l.kl_weight, "loss.kl_weight");
         checks.not_negative(l.perceptual, "loss.perceptual");

@@ -16,10 +16,10 @@ mod validate;
 
 pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use difference::{Difference, differences};
+pub(crate) use sections::RANDOM_CLASS;
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::{BATCH, Sizes};
-pub(crate) use study::slug;
-pub use study::{Axes, Evaluate, Study, StudyModel};
+pub use study::{Axes, Evaluate, Study, StudyModel, Training};
 
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
@@ -140,7 +140,7 @@ impl RunConfig {
         self.optim.lr_schedule(self.train.steps)
     }
 
-    /// The decay of the moving average of the weights, as a function of the step.
+    /// The ramp of the moving average of the weights.
     pub fn ema_schedule(&self) -> EmaSchedule {
         self.optim.ema_schedule()
     }

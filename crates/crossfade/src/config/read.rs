@@ -69,9 +69,11 @@ pub(super) fn read<T: DeserializeOwned + Serialize + Default>(table: &Table) -> 
         remove(&mut table, &path);
     };
     // Serde ignores unknown options of enum variants without fields. Keys that are not in the serialised result had no
-    // effect.
+    // effect, or they were given their default value, which some options leave out.
     let resolved = Table::try_from(&value).unwrap_or_default();
-    report_ignored(&table, &resolved, "", &mut problems);
+    let mut ignored = Vec::new();
+    report_ignored(&table, &resolved, "", &mut ignored);
+    problems.extend(ignored.into_iter().filter(|problem| accepts_anything::<T>(&table, &problem.path)));
     (value, problems)
 }
 
@@ -244,6 +246,16 @@ fn in_plain_words(message: &str) -> String {
     };
     let found = found.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
     format!("{found} found, {expected} expected")
+}
+
+/// Whether any value of a key is accepted, because nothing reads it. No option is a date.
+fn accepts_anything<T: DeserializeOwned>(table: &Table, path: &str) -> bool {
+    let (mut probe, keys) = (table.clone(), path.split('.').collect::<Vec<_>>());
+    let Some((last, sections)) = keys.split_last() else { return true };
+    let inner = sections.iter().try_fold(&mut probe, |table, key| table.get_mut(*key)?.as_table_mut());
+    let (Some(inner), Ok(date)) = (inner, "2000-01-01".parse()) else { return true };
+    inner.insert((*last).to_string(), Value::Datetime(date));
+    attempt::<T>(&probe).is_ok()
 }
 
 /// Reports keys that were accepted but are not in the serialised result.

@@ -2,8 +2,8 @@
 use crate::error::Result;
 use crate::loader::LoaderConfig;
 use crate::sample::gaussian::Churn;
-use crate::sample::{FittedTimes, Sampler};
-use crossfade_math::{Blend, EmaSchedule, Grid, GridKind, LrSchedule, Process};
+use crate::sample::{EvaluationOptions, FittedTimes, Guidance, Sampler};
+use crossfade_math::{Blend, EmaAction, EmaSchedule, Grid, GridKind, LrSchedule, PowerProfile, Process};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -35,6 +35,14 @@ pub struct OptimConfig {
     pub ema_after: u64,
     /// Steps between updates of the moving average.
     pub ema_every: u64,
+    /// Relative width of a power-function average (§2.5), such as 0.1, in place of the ramp of the three options above:
+    /// it suits any length of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ema_sigma: Option<f64>,
+    /// Relative widths of power-function averages that are kept beside the moving average, such as `[0.05, 0.1]`.
+    /// `crossfade average` makes an average of any other width from them after the training.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ema_profiles: Vec<f64>,
 }
 
 impl Default for OptimConfig {
@@ -52,6 +60,8 @@ impl Default for OptimConfig {
             ema_beta: 0.9996,
             ema_after: 10_000,
             ema_every: 8,
+            ema_sigma: None,
+            ema_profiles: vec![],
         }
     }
 }
@@ -67,9 +77,22 @@ impl OptimConfig {
         LrSchedule { base: self.lr, floor: self.lr_floor, steps, warmup: self.warmup, exponent: self.lr_exponent }
     }
 
-    /// The decay of the moving average of the weights, as a function of the step.
+    /// The ramp of the moving average, which [`Self::ema_sigma`] replaces.
     pub fn ema_schedule(&self) -> EmaSchedule {
         EmaSchedule { beta: self.ema_beta, update_after: self.ema_after, update_every: self.ema_every }
+    }
+
+    /// What happens to the moving average of the weights at `step`, counted from 0.
+    pub fn ema_action(&self, step: u64) -> EmaAction {
+        match self.ema_sigma.and_then(PowerProfile::new) {
+            Some(profile) => profile.action(step),
+            None => self.ema_schedule().action(step),
+        }
+    }
+
+    /// The profiles of the averages that are kept beside the moving average.
+    pub fn profiles(&self) -> Vec<PowerProfile> {
+        self.ema_profiles.iter().filter_map(|&sigma| PowerProfile::new(sigma)).collect()
     }
 }
 
@@ -87,6 +110,10 @@ pub struct TrainConfig {
     pub flip: bool,
     /// Probability of each transformation of EDM's augmentation pipeline (§2.6); 0 for none.
     pub augment: f64,
+    /// Probability that a training sample is shown without its class, so that one network learns both: with a class and
+    /// without. Guidance needs both.
+    #[serde(skip_serializing_if = "is_default_dropout")]
+    pub label_dropout: f64,
     /// Activation checkpointing: activations that are cheap to compute are recomputed in the backward pass, which takes
     /// less memory and more time. Results are bit-identical.
     pub recompute: bool,
@@ -100,6 +127,9 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
     /// How many checkpoints are kept.
     pub keep: usize,
+    /// Steps between stored snapshots of the averages `optim.ema_profiles`, which are all kept; 0 for every checkpoint.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub average_every: u64,
     /// Whether the log and the sheets are also written as event files for TensorBoard.
     pub tensorboard: bool,
 }
@@ -112,15 +142,25 @@ impl Default for TrainConfig {
             accumulate: 1,
             flip: true,
             augment: 0.0,
+            label_dropout: LABEL_DROPOUT,
             recompute: false,
             loader_threads: 2,
             log_every: 10,
             sample_every: 0,
             checkpoint_every: 10_000,
             keep: 3,
+            average_every: 0,
             tensorboard: true,
         }
     }
+}
+
+/// The usual probability of training samples without their class.
+pub(super) const LABEL_DROPOUT: f64 = 0.1;
+
+/// Defaults of the options for classes are not written, so that the fingerprints of networks without classes stay the same.
+fn is_default_dropout(dropout: &f64) -> bool {
+    *dropout == LABEL_DROPOUT
 }
 
 impl TrainConfig {
@@ -131,10 +171,24 @@ impl TrainConfig {
 
     /// The section with defaults for the options that the weights do not depend on, such as output intervals and threads.
     pub(super) fn with_default_output_options(&self) -> Self {
-        let Self { log_every, sample_every, checkpoint_every, keep, .. } = Self::default();
-        let Self { recompute, tensorboard, loader_threads, .. } = Self::default();
-        Self { log_every, sample_every, checkpoint_every, keep, recompute, tensorboard, loader_threads, ..self.clone() }
+        Self {
+            steps: self.steps,
+            batch: self.batch,
+            accumulate: self.accumulate,
+            flip: self.flip,
+            augment: self.augment,
+            ..Self::default()
+        }
     }
+
+    /// Steps between snapshots of the averages `optim.ema_profiles`.
+    pub(crate) fn snapshot_interval(&self) -> u64 {
+        if self.average_every > 0 { self.average_every } else { self.checkpoint_every }
+    }
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// The autoencoder of a latent diffusion run; the `[latent]` section.
@@ -180,9 +234,38 @@ pub struct SampleConfig {
     pub grid: Grid,
     /// The noise that the sampler `heun-churn` adds.
     pub churn: Churn,
+    /// Whether the evaluation at t = 1 is saved: what an ideal network returns there is known from the mean of the training
+    /// images, which is stored in the checkpoint (§3.5).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub free_first_step: bool,
+    /// The class of the images of a network with classes: a name or number, several with commas between them or `all`
+    /// (image k gets class k mod n of these n), `random` (drawn for each image), or `none`.
+    #[serde(skip_serializing_if = "is_random")]
+    pub class: String,
+    /// The weight w of guidance: 1 for none, which takes one network evaluation in place of two.
+    #[serde(skip_serializing_if = "is_one")]
+    pub guidance: f64,
+    /// The times [from, to] between which predictions are guided; t = 1 is noise.
+    #[serde(skip_serializing_if = "is_whole")]
+    pub guidance_interval: [f64; 2],
     /// Times that `crossfade calibrate --times --save` has fitted to the weights; the grid `auto` uses them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fitted: Vec<FittedTimes>,
+}
+
+/// The default of `sample.class`.
+pub(crate) const RANDOM_CLASS: &str = "random";
+
+fn is_random(class: &str) -> bool {
+    class == RANDOM_CLASS
+}
+
+fn is_one(guidance: &f64) -> bool {
+    *guidance == 1.0
+}
+
+fn is_whole(interval: &[f64; 2]) -> bool {
+    *interval == Guidance::NONE.interval
 }
 
 impl Default for SampleConfig {
@@ -195,6 +278,10 @@ impl Default for SampleConfig {
             eta: 0.0,
             grid: Grid::default(),
             churn: Churn::default(),
+            free_first_step: false,
+            class: RANDOM_CLASS.into(),
+            guidance: Guidance::NONE.scale,
+            guidance_interval: Guidance::NONE.interval,
             fitted: vec![],
         }
     }
@@ -204,6 +291,11 @@ impl SampleConfig {
     /// The bound that x̂_0 is clamped to, if it is.
     pub fn clip(&self) -> Option<f64> {
         (self.clip > 0.0).then_some(self.clip)
+    }
+
+    /// How predictions are guided.
+    pub fn guidance(&self) -> Guidance {
+        Guidance { scale: self.guidance, interval: self.guidance_interval }
     }
 
     /// The settings with `auto` replaced by a sampler and a grid; an error if the sampler cannot run on the process. The
@@ -223,8 +315,13 @@ impl SampleConfig {
         own.sampler.times(process, &own.grid, own.steps)
     }
 
+    /// What changes the number of network evaluations besides the times.
+    pub(crate) fn evaluation_options(&self) -> EvaluationOptions {
+        EvaluationOptions { guidance: self.guidance(), free_first_step: self.free_first_step }
+    }
+
     /// Network evaluations per image.
     pub fn evaluations(&self, process: &Process) -> Result<usize> {
-        self.sampler.resolved(process)?.evaluations(process, &self.times(process)?)
+        self.sampler.resolved(process)?.evaluations(process, &self.times(process)?, self.evaluation_options())
     }
 }

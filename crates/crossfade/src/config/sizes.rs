@@ -19,10 +19,10 @@ pub struct Sizes {
     pub phi_parts: usize,
     /// Bytes of one copy of the weights in a file.
     pub weights_bytes: u64,
-    /// Bytes of a checkpoint: the weights, their moving average and both moments of the optimiser.
+    /// Bytes of a checkpoint: the weights, their averages and both moments of the optimiser.
     pub checkpoint_bytes: u64,
     /// Estimated memory of training in bytes: five copies of the weights (weights, gradients, moving average and two
-    /// moments) and the activations that a batch keeps for the backward pass.
+    /// moments), one more for each further average, and the activations that a batch keeps for the backward pass.
     pub train_bytes: u64,
     /// Estimated memory of sampling in bytes, with the default batch size.
     pub sample_bytes: u64,
@@ -42,13 +42,14 @@ impl RunConfig {
             }
         };
         let parameters = parameters as u64;
+        let averages = self.optim.ema_profiles.len() as u64;
         let (weights, kept, live) = (F32 * parameters, F32 * kept, F32 * live);
         Sizes {
             parameters,
             phi_parts,
             weights_bytes: weights,
-            checkpoint_bytes: 4 * weights,
-            train_bytes: 5 * weights + kept * self.train.batch as u64,
+            checkpoint_bytes: (4 + averages) * weights,
+            train_bytes: (5 + averages) * weights + kept * self.train.batch as u64,
             sample_bytes: weights + live * batch,
         }
     }
@@ -63,7 +64,7 @@ impl RunConfig {
     fn conditional_values(&self, network: &CondUNetConfig) -> [u64; 2] {
         let [height, width] = self.task.task().size().unwrap_or_default();
         // The latents of the reference's autoencoders have a quarter of the image's side.
-        let factor = if self.latent.is_some() { 4 } else { 1 };
+        let factor = network.patch * if self.latent.is_some() { 4 } else { 1 };
         let pixels = (height / factor * (width / factor)) as u64;
         // The encoder and each decoder are about equally large.
         let halves = if network.decoders == Decoders::Two { 3 } else { 2 };

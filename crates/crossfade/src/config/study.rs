@@ -19,6 +19,9 @@ pub struct Study {
     pub base: PathBuf,
     /// Assignments `section.key=value` for all models.
     pub set: Vec<String>,
+    /// Seeds of training: each model is trained once with each of them; none for the seed of its configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub train_seeds: Vec<u64>,
     /// The models.
     pub model: Vec<StudyModel>,
     /// How images are made.
@@ -38,12 +41,18 @@ pub struct StudyModel {
     /// Weights that exist already (a checkpoint or a run's directory, relative to the study's file); none to train it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<PathBuf>,
+    /// Its seeds of training, in place of the study's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub train_seeds: Vec<u64>,
     /// Its samplers, in place of the study's.
     pub samplers: Vec<String>,
     /// Its grids of times, in place of the study's.
     pub grids: Vec<String>,
     /// Its blends of the two heads, in place of the study's.
     pub blends: Vec<String>,
+    /// Its weights of guidance, in place of the study's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guidance: Vec<f64>,
 }
 
 /// How images are made; the `[sample]` section. Every combination of the lists is measured; an empty list stands for the
@@ -58,11 +67,14 @@ pub struct Axes {
     pub grids: Vec<String>,
     /// Blends of the two heads by name.
     pub blends: Vec<String>,
+    /// Weights of guidance; 1 for none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guidance: Vec<f64>,
     /// Steps of the sampler: the columns of the table.
     pub steps: Vec<usize>,
     /// Network evaluations instead of steps: a sampler with two evaluations per step makes half as many steps.
     pub evaluations: Vec<usize>,
-    /// The seeds; each measurement is repeated with every one of them.
+    /// The seeds of sampling; each measurement is repeated with every one of them.
     pub seeds: Vec<u64>,
     /// Images per measurement.
     pub count: u64,
@@ -74,6 +86,7 @@ impl Default for Axes {
             samplers: vec![],
             grids: vec![],
             blends: vec![],
+            guidance: vec![],
             steps: vec![],
             evaluations: vec![],
             seeds: vec![0, 1, 2],
@@ -118,6 +131,15 @@ pub struct Evaluate {
     pub against: Option<String>,
     /// Whether to also measure how the estimate of x_0 approaches the final one over t (Fig. 2).
     pub estimate: bool,
+    /// At how many of the sampler's times the metric of the pictures x̂_0(t) is measured too (Fig. 2), evenly from the
+    /// first to the last; 0 for none. Each costs as much as the metric of the final pictures.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub estimate_metric: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 impl Default for Evaluate {
@@ -130,11 +152,17 @@ impl Default for Evaluate {
             held_out: vec![],
             against: None,
             estimate: false,
+            estimate_metric: 0,
         }
     }
 }
 
 impl Evaluate {
+    /// Whether the estimates of x_0 during sampling are measured in any way.
+    pub(crate) fn watches_estimates(&self) -> bool {
+        self.estimate || self.estimate_metric > 0
+    }
+
     /// The value that tables show; none if nothing is measured.
     pub fn tabled(&self) -> Option<&'static Value> {
         self.metric.value(self.value.as_deref())
@@ -158,12 +186,58 @@ impl Evaluate {
         let held_out = !metric.needs_targets() || !self.held_out.is_empty();
         let message = format!("is missing: the metric {} would measure the images that were trained on", metric.name);
         checks.require(held_out, &["evaluate.held_out", "evaluate.metric"], message);
-        let estimate = !self.estimate || self.held_out.is_empty();
+        let points = self.estimate_metric != 1 && self.estimate_metric <= 1000;
+        checks.require(points, &["evaluate.estimate_metric"], "must be 0, or 2 to 1000: the first and the last time");
+        let measured = self.estimate_metric == 0 || self.tabled().is_some();
+        let keys = ["evaluate.estimate_metric", "evaluate.metric"];
+        checks.require(measured, &keys, "needs a metric that measures something");
+        let estimate = !self.watches_estimates() || self.held_out.is_empty();
         checks.require(estimate, &["evaluate.estimate", "evaluate.held_out"], "is for unconditional models only");
     }
 }
 
+/// One training of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Training {
+    /// The index of the model.
+    pub model: usize,
+    /// The seed of the training; none for that of the model's configuration.
+    pub seed: Option<u64>,
+    /// Its name in messages and lists of models.
+    pub name: String,
+    /// Its name in files. The first training of a model has that of the model.
+    pub slug: String,
+}
+
+impl StudyModel {
+    /// Its trainings in a study with these seeds.
+    fn trainings(&self, model: usize, study_seeds: &[u64]) -> Vec<Training> {
+        let (name, slug) = (self.name.clone(), slug(&self.name));
+        let seeds = if self.train_seeds.is_empty() { study_seeds } else { &self.train_seeds };
+        // Weights that exist already are of one training.
+        let seeds = if self.checkpoint.is_some() { &[] } else { seeds };
+        match seeds {
+            [] => vec![Training { model, seed: None, name, slug }],
+            [seed] => vec![Training { model, seed: Some(*seed), name, slug }],
+            several => (several.iter().enumerate())
+                .map(|(i, seed)| Training {
+                    model,
+                    seed: Some(*seed),
+                    name: format!("{name} (training seed {seed})"),
+                    slug: if i == 0 { slug.clone() } else { format!("{slug}-seed-{seed}") },
+                })
+                .collect(),
+        }
+    }
+}
+
 impl Study {
+    /// All trainings, in the order of the models.
+    pub fn trainings(&self) -> Vec<Training> {
+        let each = |(i, model): (usize, &StudyModel)| model.trainings(i, &self.train_seeds);
+        self.model.iter().enumerate().flat_map(each).collect()
+    }
+
     /// Reads and validates the study in `path`; all problems are reported at once.
     pub fn load(path: &Path) -> Result<Self> {
         Self::parse(&read_text(path)?, &path.display().to_string())
@@ -215,15 +289,20 @@ impl Study {
             checks.require(!slug.is_empty(), &[&key("name")], "a name with letters or digits is needed");
             checks.require(!model.name.contains(char::is_control), &[&key("name")], "must be one line of plain text");
             // Names become directories, so they must differ after the conversion too.
-            let fresh = slug.is_empty() || names.insert(slug);
+            let fresh = slug.is_empty()
+                || model.trainings(i, &self.train_seeds).into_iter().all(|training| names.insert(training.slug));
             checks.require(
                 fresh,
                 &[&key("name")],
                 format!("another model has the name `{}`, or one with the same letters and digits", model.name),
             );
+            checks.seeds(&model.train_seeds, &key("train_seeds"));
+            let trained = model.checkpoint.is_none() || model.train_seeds.is_empty();
+            checks.require(trained, &[&key("train_seeds")], "a model with a checkpoint is not trained");
             for (list, name) in [(&model.samplers, "samplers"), (&model.grids, "grids"), (&model.blends, "blends")] {
                 checks.require(distinct(list), &[&key(name)], "must be distinct");
             }
+            checks.require(valid_guidance(&model.guidance), &[&key("guidance")], GUIDANCE);
             let foreign = model.set.iter().find(|set| model.checkpoint.is_some() && !set.starts_with("sample."));
             let message = "with a checkpoint only sample.* can be set: the rest is as it was trained";
             checks.require(foreign.is_none(), &[&key("set")], message);
@@ -239,15 +318,33 @@ impl Study {
             checks.require(list.iter().all(|n| (1..=1_000_000).contains(n)), &[key], "must be 1 to 1,000,000");
             checks.require(distinct(list), &[key], "must be distinct");
         }
-        checks.require(!s.seeds.is_empty() && distinct(&s.seeds), &["sample.seeds"], "must be distinct, at least one");
-        let seeds = s.seeds.iter().all(|&seed| i64::try_from(seed).is_ok());
-        checks.require(seeds, &["sample.seeds"], format!("must be at most {}", i64::MAX));
+        checks.require(!s.seeds.is_empty(), &["sample.seeds"], "at least one is needed");
+        checks.seeds(&s.seeds, "sample.seeds");
+        checks.seeds(&self.train_seeds, "train_seeds");
         let least = self.evaluate.metric.min_images;
         checks.require(s.count >= least, &["sample.count"], format!("must be at least {least}"));
         for (list, key) in [(&s.samplers, "samplers"), (&s.grids, "grids"), (&s.blends, "blends")] {
             checks.require(distinct(list), &[&format!("sample.{key}")], "must be distinct");
         }
+        checks.require(valid_guidance(&s.guidance), &["sample.guidance"], GUIDANCE);
     }
+}
+
+impl Checks {
+    fn seeds(&mut self, seeds: &[u64], key: &str) {
+        self.require(distinct(seeds), &[key], "must be distinct");
+        // Integers of TOML are signed.
+        let fit = seeds.iter().all(|&seed| i64::try_from(seed).is_ok());
+        self.require(fit, &[key], format!("must be at most {}", i64::MAX));
+    }
+}
+
+/// What weights of guidance must be.
+const GUIDANCE: &str = "must be distinct numbers from 0";
+
+fn valid_guidance(list: &[f64]) -> bool {
+    let bits: Vec<u64> = list.iter().map(|w| w.to_bits()).collect();
+    distinct(&bits) && list.iter().all(|w| *w >= 0.0 && w.is_finite())
 }
 
 fn distinct<T: std::hash::Hash + Eq>(list: &[T]) -> bool {
@@ -255,7 +352,7 @@ fn distinct<T: std::hash::Hash + Eq>(list: &[T]) -> bool {
 }
 
 /// A name as the name of a directory: lower-case letters, digits and single hyphens.
-pub(crate) fn slug(name: &str) -> String {
+fn slug(name: &str) -> String {
     let plain = name.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }

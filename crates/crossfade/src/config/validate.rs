@@ -1,14 +1,16 @@
 //! Checks that the values of a configuration are valid, alone and together.
 use super::read::Finding;
-use super::{OptimConfig, RunConfig, SampleConfig, TrainConfig};
+use super::sections::LABEL_DROPOUT;
+use super::{OptimConfig, RANDOM_CLASS, RunConfig, SampleConfig, TrainConfig};
 use crate::augment::LABELS;
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
 use crate::loss::Supervise;
 use crate::nn::{BackboneConfig, Decoders};
+use crate::sample::Guidance;
 use crate::sample::gaussian::Churn;
 use crossfade_math::process::Outputs;
-use crossfade_math::{Blend, Grid, Precond, ProcessFn, Weighting};
+use crossfade_math::{Blend, Grid, PowerProfile, Precond, ProcessFn, Weighting};
 
 /// Collects problems. A check that depends on a key with an earlier problem is skipped, because its message would mislead.
 pub(super) struct Checks {
@@ -84,6 +86,12 @@ impl Checks {
         self.not_negative(o.clip, "optim.clip");
         self.fraction(o.ema_beta, "optim.ema_beta");
         self.at_least_one(o.ema_every, "optim.ema_every");
+        let widths = format!("a relative width must be {}", PowerProfile::RANGE);
+        let fits = |sigma: &f64| PowerProfile::new(*sigma).is_some();
+        self.require(o.ema_sigma.iter().all(fits), &["optim.ema_sigma"], widths.clone());
+        self.require(o.ema_profiles.iter().all(fits), &["optim.ema_profiles"], widths);
+        let ascend = o.ema_profiles.is_sorted_by(|a, b| a < b);
+        self.require(ascend, &["optim.ema_profiles"], "must be distinct, the smallest first");
     }
 
     /// Checks the `[train]` section, as far as it is the same for all runs.
@@ -137,6 +145,7 @@ impl RunConfig {
         self.check_train(&mut checks);
         self.check_loss(&mut checks);
         self.check_sample(&mut checks);
+        self.check_classes(&mut checks);
         self.check_latent(&mut checks);
         checks.problems
     }
@@ -206,6 +215,28 @@ impl RunConfig {
         );
     }
 
+    /// Options for classes have no effect on a network that has none.
+    fn check_classes(&self, checks: &mut Checks) {
+        let (dropout, sample, classes) = (self.train.label_dropout, &self.sample, self.network.classes());
+        let valid = (0.0..=1.0).contains(&dropout);
+        checks.require(valid, &["train.label_dropout"], format!("must be from 0 to 1, not {dropout}"));
+        let several = self.network.classes() != 1;
+        checks.require(several, &["network.classes"], "must be 0, or at least 2: there is nothing to tell apart");
+        let advice = "needs a network with classes: set network.classes to their number";
+        let used = classes > 0 || !valid || dropout == LABEL_DROPOUT;
+        checks.require(used, &["train.label_dropout", "network.classes"], advice);
+        let used = classes > 0 || sample.class == RANDOM_CLASS;
+        checks.require(used, &["sample.class", "network.classes"], advice);
+        checks.not_negative(sample.guidance, "sample.guidance");
+        let [from, to] = sample.guidance_interval;
+        let ascends = 0.0 <= from && from < to && to <= 1.0;
+        let message = format!("must be two times from 0 to 1, the smaller one first, not [{from}, {to}]");
+        checks.require(ascends, &["sample.guidance_interval"], message);
+        let message = "must be [0, 1], its default, without guidance: sample.guidance is 1";
+        let used = sample.guidance != 1.0 || sample.guidance_interval == Guidance::NONE.interval;
+        checks.require(used, &["sample.guidance_interval", "sample.guidance"], message);
+    }
+
     fn check_loss(&self, checks: &mut Checks) {
         checks.report("loss.times", self.loss.times.validate(&self.process));
         let measured = self.loss.auxiliary.is_none_or(|aux| aux.l1.is_some());
@@ -260,6 +291,10 @@ impl RunConfig {
                 checks.require(found.is_ok(), &["sample.fitted"], found.err().unwrap_or_default());
             }
         }
+        let known = self.process.first_step_is_known() && self.task.is_unconditional();
+        let message = "must be false: what the network returns at t = 1 is known from the mean image only without a condition, \
+                       for the processes adm (all attenuations but the sine) and flow";
+        checks.require(known || !s.free_first_step, &["sample.free_first_step", "process", "task"], message);
         // With invalid options of the process, computing its times would fail too and report the same problem again.
         if (1..=1_000_000).contains(&s.steps) && self.process.validate().is_empty() {
             match s.resolved(&self.process) {

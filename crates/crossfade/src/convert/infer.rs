@@ -58,6 +58,7 @@ pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
 
     let [out_channels, _, _, _] = net.shape("out_conv.weight")?;
     let augment_dim = if net.has("map_augment.weight") { net.shape::<2>("map_augment.weight")?[1] } else { 0 };
+    let classes = if net.has("map_label.weight") { net.shape::<2>("map_label.weight")?[1] } else { 0 };
     // Each architecture has a layer that the others lack (§4.2, §4.4, §4.5).
     let decoders = match (net.has("out_conv2.weight"), net.has("branch.conv1.weight")) {
         (true, _) => Decoders::Two,
@@ -66,7 +67,7 @@ pub fn infer_unet(source: &Source) -> Result<InferredUnet> {
     };
     let phi_parts = exact(out_channels, channels, "the channels of the first head", "image channels")?;
     let options = UNetConfig { resolution, channels, width, mult, blocks, attention, ..UNetConfig::default() };
-    let config = UNetConfig { decoders, augment_dim, ..options };
+    let config = UNetConfig { decoders, augment_dim, classes, ..options };
     let problems = config.validate();
     if problems.is_empty() { Ok(InferredUnet { config, phi_parts }) } else { Err(Error::config(&problems)) }
 }

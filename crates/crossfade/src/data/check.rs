@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 const CHUNK: usize = 64;
 /// Limit of the lines of each list in the text report.
 const MAX_LISTED: usize = 12;
+/// Limit of the listed classes.
+const MAX_CLASSES_LISTED: usize = 100;
 
 /// The findings of [`check`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,6 +28,8 @@ pub struct CheckReport {
     pub sizes: BTreeMap<String, usize>,
     /// How many images have 1 channel, how many 3.
     pub channels: BTreeMap<usize, usize>,
+    /// The classes with their numbers of images, if the set has classes.
+    pub classes: Vec<(String, usize)>,
     /// The images that could not be read.
     pub unreadable: Vec<Unreadable>,
 }
@@ -52,12 +56,17 @@ impl CheckReport {
 pub fn check(config: &DataConfig, progress: &mut dyn FnMut(usize, usize)) -> Result<CheckReport> {
     let set = config.source(32)?;
     let images = set.len();
+    let classes = set.classes()?.map(|classes| {
+        let counts = classes.counts();
+        classes.names.into_iter().zip(counts).collect()
+    });
     let mut report = CheckReport {
         source: set.describe(),
         images,
         readable: 0,
         sizes: BTreeMap::new(),
         channels: BTreeMap::new(),
+        classes: classes.unwrap_or_default(),
         unreadable: Vec::new(),
     };
     // A chunk is read in parallel; its results are collected in order, so that reports do not depend on threads.
@@ -106,6 +115,15 @@ impl fmt::Display for CheckReport {
         }
         if sizes.len() > MAX_LISTED {
             writeln!(f, "and {} more sizes", sizes.len() - MAX_LISTED)?;
+        }
+        if !self.classes.is_empty() {
+            writeln!(f, "classes: {} (network.classes = {0})", self.classes.len())?;
+        }
+        for (name, count) in self.classes.iter().take(MAX_CLASSES_LISTED) {
+            writeln!(f, "  {name}: {count}")?;
+        }
+        if self.classes.len() > MAX_CLASSES_LISTED {
+            writeln!(f, "  and {} more classes", self.classes.len() - MAX_CLASSES_LISTED)?;
         }
         for image in self.unreadable.iter().take(MAX_LISTED) {
             writeln!(f, "unreadable: {}", image.reason)?;

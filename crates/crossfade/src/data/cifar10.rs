@@ -2,8 +2,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::cifar_pickle::cifar_images;
-use super::{Dataset, Image, Split};
+use super::cifar_pickle::cifar_batch;
+use super::{Classes, Dataset, Image, Split};
 use crate::error::{Error, Result};
 use crate::files::read_limited;
 
@@ -15,6 +15,9 @@ const RECORD: usize = 1 + IMAGE;
 /// Largest batch file; the real ones have 30 MB.
 const MAX_FILE: u64 = 512 << 20;
 
+/// The names of the classes, as in `batches.meta`.
+const NAMES: [&str; 10] = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
+
 /// The batches of one split, held in memory.
 pub struct Cifar10 {
     directory: PathBuf,
@@ -23,8 +26,15 @@ pub struct Cifar10 {
 
 struct BatchFile {
     name: String,
+    content: BatchContent,
+}
+
+/// The images and labels of a batch.
+pub(super) struct BatchContent {
     /// Planar images, one after the other.
-    planes: Vec<u8>,
+    pub planes: Vec<u8>,
+    /// The class of each image, from 0 to 9; none if the file has no labels.
+    pub labels: Option<Vec<u8>>,
 }
 
 impl Cifar10 {
@@ -79,17 +89,21 @@ impl BatchFile {
     fn read(directory: &Path, name: String) -> Result<Self> {
         let path = directory.join(&name);
         let bytes = read_limited(&path, MAX_FILE)?;
-        let planes = if name.ends_with(".bin") { from_records(&bytes) } else { cifar_images(&bytes) };
-        Ok(Self { planes: planes.map_err(|message| Error::file(&path, message))?, name })
+        let content = if name.ends_with(".bin") { from_records(&bytes) } else { cifar_batch(&bytes) };
+        let content = content.map_err(|message| Error::file(&path, message))?;
+        if let Some(label) = content.labels.iter().flatten().find(|label| **label as usize >= NAMES.len()) {
+            return Err(Error::file(&path, format!("a label is {label}, CIFAR-10 has 0 to 9")));
+        }
+        Ok(Self { content, name })
     }
 
     fn len(&self) -> usize {
-        self.planes.len() / IMAGE
+        self.content.planes.len() / IMAGE
     }
 }
 
-/// The images of the binary layout, without their labels.
-fn from_records(bytes: &[u8]) -> std::result::Result<Vec<u8>, String> {
+/// The images and labels of the binary layout.
+fn from_records(bytes: &[u8]) -> std::result::Result<BatchContent, String> {
     if bytes.is_empty() || !bytes.len().is_multiple_of(RECORD) {
         return Err(format!(
             "{} bytes are no whole number of {RECORD}-byte CIFAR-10 records; fetch the file again",
@@ -100,7 +114,8 @@ fn from_records(bytes: &[u8]) -> std::result::Result<Vec<u8>, String> {
     if let Some(record) = bytes.chunks_exact(RECORD).position(|r| r[0] > 9) {
         return Err(format!("record {record} has label {}, CIFAR-10 has 0 to 9", bytes[record * RECORD]));
     }
-    Ok(bytes.chunks_exact(RECORD).flat_map(|r| &r[1..]).copied().collect())
+    let planes = bytes.chunks_exact(RECORD).flat_map(|r| &r[1..]).copied().collect();
+    Ok(BatchContent { planes, labels: Some(bytes.chunks_exact(RECORD).map(|r| r[0]).collect()) })
 }
 
 impl Dataset for Cifar10 {
@@ -110,7 +125,7 @@ impl Dataset for Cifar10 {
 
     fn get(&self, index: usize) -> Result<Image> {
         let (batch, position_in_batch) = self.locate(index);
-        let planes = &batch.planes[position_in_batch * IMAGE..][..IMAGE];
+        let planes = &batch.content.planes[position_in_batch * IMAGE..][..IMAGE];
         let area = SIDE * SIDE;
         let pixels = (0..area).flat_map(|i| [planes[i], planes[area + i], planes[2 * area + i]]).collect();
         Ok(Image::new(SIDE, SIDE, 3, pixels))
@@ -119,6 +134,13 @@ impl Dataset for Cifar10 {
     fn name(&self, index: usize) -> String {
         let (batch, position_in_batch) = self.locate(index);
         format!("{} #{position_in_batch}", self.directory.join(&batch.name).display())
+    }
+
+    fn classes(&self) -> Result<Option<Classes>> {
+        let labels: Option<Vec<&Vec<u8>>> = self.batches.iter().map(|batch| batch.content.labels.as_ref()).collect();
+        let Some(labels) = labels else { return Ok(None) };
+        let of = labels.into_iter().flatten().map(|&label| u32::from(label)).collect();
+        Classes::new(of, Some(NAMES.map(String::from).to_vec()), &self.directory.display().to_string()).map(Some)
     }
 
     fn describe(&self) -> String {

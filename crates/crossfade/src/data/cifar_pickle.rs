@@ -1,7 +1,8 @@
-//! Reads the pickles of CIFAR-10's Python layout, and no others: a dictionary with one numpy array of bytes.
+//! Reads the pickles of CIFAR-10's Python layout, and no others: a dictionary with a numpy array of bytes and a list of
+//! labels.
 use std::rc::Rc;
 
-use super::cifar10::IMAGE;
+use super::cifar10::{BatchContent, IMAGE};
 use crate::pickle::{Atom, Container, Reader, Step, run};
 
 /// Limit of the nesting of tuples; the real files need two levels.
@@ -18,8 +19,8 @@ enum Value<'a> {
     Text(&'a [u8]),
     /// A tuple and how deeply it nests others.
     Tuple(Rc<[Value<'a>]>, usize),
-    /// A list; its items do not matter.
-    List,
+    /// A list, of which only whole numbers below 256 are kept: the labels. The other lists of a batch hold text.
+    List(Vec<u8>),
     Dict,
     Global(Global),
     Dtype(&'a [u8]),
@@ -41,9 +42,9 @@ struct Array<'a> {
     bytes: &'a [u8],
 }
 
-/// The planar images (3072 bytes each) of a pickled CIFAR-10 batch.
-pub(super) fn cifar_images(bytes: &[u8]) -> Step<Vec<u8>> {
-    let mut batch = BatchReader { data: None };
+/// The planar images (3072 bytes each) and the labels of a pickled CIFAR-10 batch.
+pub(super) fn cifar_batch(bytes: &[u8]) -> Step<BatchContent> {
+    let mut batch = BatchReader { data: None, labels: None };
     run(bytes, &mut batch).map_err(|(e, at)| format!("not a CIFAR-10 batch: {e} (at byte {at})"))?;
     let array = batch.data.ok_or("not a CIFAR-10 batch: no array under the key `data`")?;
     let (rows, columns, length) = (array.rows, array.columns, array.bytes.len());
@@ -52,13 +53,19 @@ pub(super) fn cifar_images(bytes: &[u8]) -> Step<Vec<u8>> {
             "not a CIFAR-10 batch: an array of {rows}x{columns} with {length} bytes, expected nx{IMAGE}"
         ));
     }
-    Ok(array.bytes.to_vec())
+    let labels = batch.labels;
+    if let Some(labels) = labels.as_ref().filter(|labels| labels.len() as u64 != rows) {
+        return Err(format!("not a CIFAR-10 batch: {} labels of {rows} images", labels.len()));
+    }
+    Ok(BatchContent { planes: array.bytes.to_vec(), labels })
 }
 
 /// Interprets the few calls that a numpy array needs, and refuses everything else.
 struct BatchReader<'a> {
     /// What the dictionary holds under `data`.
     data: Option<Array<'a>>,
+    /// What it holds under `labels`.
+    labels: Option<Vec<u8>>,
 }
 
 impl<'a> Reader<'a> for BatchReader<'a> {
@@ -98,7 +105,7 @@ impl<'a> Reader<'a> for BatchReader<'a> {
 
     fn container(&mut self, kind: Container, items: Vec<Value<'a>>) -> Step<Value<'a>> {
         match kind {
-            Container::List => Ok(Value::List),
+            Container::List => Ok(Value::List(small_numbers(&items))),
             Container::Dict => Ok(Value::Dict),
             Container::Set => Err("a set".into()),
             Container::Tuple => {
@@ -114,18 +121,23 @@ impl<'a> Reader<'a> for BatchReader<'a> {
     }
 
     fn extend(&mut self, container: Value<'a>, kind: Container, items: Vec<Value<'a>>) -> Step<Value<'a>> {
-        match (&container, kind) {
-            (Value::List, Container::List) => (),
+        match (container, kind) {
+            (Value::List(mut numbers), Container::List) => {
+                numbers.extend(small_numbers(&items));
+                Ok(Value::List(numbers))
+            }
             (Value::Dict, Container::Dict) => {
                 for entry in items.chunks(2) {
-                    if let [Value::Text(b"data"), Value::Array(Some(array))] = entry {
-                        self.data = Some(array.clone());
+                    match entry {
+                        [Value::Text(b"data"), Value::Array(Some(array))] => self.data = Some(array.clone()),
+                        [Value::Text(b"labels"), Value::List(labels)] => self.labels = Some(labels.clone()),
+                        _ => (),
                     }
                 }
+                Ok(Value::Dict)
             }
-            _ => return Err("items for something that is no container".into()),
+            _ => Err("items for something that is no container".into()),
         }
-        Ok(container)
     }
 
     fn call(&mut self, function: Value<'a>, arguments: Vec<Value<'a>>) -> Step<Value<'a>> {
@@ -152,10 +164,16 @@ impl<'a> Reader<'a> for BatchReader<'a> {
     /// change after they were stored, so only constants may be recalled.
     fn recall(&self, value: &Value<'a>) -> Step<()> {
         match value {
-            Value::List | Value::Dict | Value::Array(_) => Err("a shared container".into()),
+            Value::List(_) | Value::Dict | Value::Array(_) => Err("a shared container".into()),
             _ => Ok(()),
         }
     }
+}
+
+/// The whole numbers below 256 among `items`.
+fn small_numbers(items: &[Value]) -> Vec<u8> {
+    let number = |item: &Value| if let Value::Int(value) = item { u8::try_from(*value).ok() } else { None };
+    items.iter().filter_map(number).collect()
 }
 
 /// The array of a numpy state (version, (rows, columns), dtype, Fortran order, bytes).

@@ -2,7 +2,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Dataset, Image, is_image_name};
+use super::{Classes, Dataset, Image, is_image_name};
 use crate::error::{Error, Result};
 
 /// PNG, JPEG and WebP files under a directory, ordered by the bytes of their relative paths.
@@ -71,6 +71,14 @@ impl Dataset for Folder {
 
     fn name(&self, index: usize) -> String {
         self.files[index].display().to_string()
+    }
+
+    /// The directories directly below the root, if every image is in one of them.
+    fn classes(&self) -> Result<Option<Classes>> {
+        // With `/` on every system, as in a zip.
+        let parts = |path: &PathBuf| path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");
+        let paths: Vec<String> = self.files.iter().map(parts).collect();
+        Classes::of_directories(paths.iter().map(String::as_str), &self.root.display().to_string())
     }
 
     fn describe(&self) -> String {

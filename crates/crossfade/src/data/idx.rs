@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::GzDecoder;
 
-use super::{Dataset, Image};
+use super::{Classes, Dataset, Image};
 use crate::error::{Error, Result};
 
 /// Two zero bytes, then the codes for 8-bit unsigned values and three dimensions.
 const MAGIC: [u8; 4] = [0, 0, 8, 3];
+/// The same for the labels, which have one dimension.
+const LABELS_MAGIC: [u8; 4] = [0, 0, 8, 1];
 /// Limit of the pixels of a file, in bytes.
 const MAX_BYTES: u64 = 2 << 30;
 
@@ -25,11 +27,8 @@ impl Idx {
     /// Reads an IDX file of images; for a directory, the file of the training images in it.
     pub fn open(path: &Path) -> Result<Self> {
         let path = if path.is_dir() { train_images(path)? } else { path.to_path_buf() };
-        let file = File::open(&path).map_err(Error::io(&path))?;
-        let mut plain = BufReader::new(file);
-        // Recognised by the content: some programs unpack downloads but keep the name.
-        let gzipped = std::io::BufRead::fill_buf(&mut plain).map_err(Error::io(&path))?.starts_with(&[0x1f, 0x8b]);
-        if gzipped { Self::read(path, GzDecoder::new(plain)) } else { Self::read(path, plain) }
+        let reader = unpacked(&path)?;
+        Self::read(path, reader)
     }
 
     fn read(path: PathBuf, mut reader: impl Read) -> Result<Self> {
@@ -71,6 +70,44 @@ impl Idx {
     }
 }
 
+/// The content of a file that may be gzipped.
+fn unpacked(path: &Path) -> Result<Box<dyn Read>> {
+    let file = File::open(path).map_err(Error::io(path))?;
+    let mut plain = BufReader::new(file);
+    // Recognised by the content: some programs unpack downloads but keep the name.
+    let gzipped = std::io::BufRead::fill_buf(&mut plain).map_err(Error::io(path))?.starts_with(&[0x1f, 0x8b]);
+    Ok(if gzipped { Box::new(GzDecoder::new(plain)) } else { Box::new(plain) })
+}
+
+/// The file of labels beside a file of images: `…-images-idx3-…` has `…-labels-idx1-…`, gzipped or not.
+fn labels_beside(images: &Path) -> Option<PathBuf> {
+    let name = images.file_name()?.to_str()?.replace("images", "labels").replace("idx3", "idx1");
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
+    let near = [plain.to_string(), format!("{plain}.gz")].map(|name| images.with_file_name(name));
+    near.into_iter().find(|path| path.is_file() && path != images)
+}
+
+/// The `count` labels of an IDX1 file.
+fn read_labels(path: &Path, count: usize) -> Result<Vec<u32>> {
+    let mut bytes = Vec::new();
+    unpacked(path)?
+        .take(8 + count as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| Error::file(path, format!("damaged after {} bytes: {e}", bytes.len())))?;
+    let Some((header, labels)) = bytes.split_at_checked(8).filter(|(header, _)| header.starts_with(&LABELS_MAGIC))
+    else {
+        return Err(Error::file(
+            path,
+            format!("not an IDX file of 8-bit labels: it must begin with {LABELS_MAGIC:02x?}"),
+        ));
+    };
+    let claimed = u32::from_be_bytes([4, 5, 6, 7].map(|i| header[i])) as usize;
+    if claimed != count || labels.len() != count {
+        return Err(Error::file(path, format!("holds {claimed} labels, but there are {count} images")));
+    }
+    Ok(labels.iter().map(|&label| u32::from(label)).collect())
+}
+
 fn train_images(directory: &Path) -> Result<PathBuf> {
     let names = ["train-images-idx3-ubyte", "train-images.idx3-ubyte"];
     names
@@ -92,6 +129,12 @@ impl Dataset for Idx {
 
     fn name(&self, index: usize) -> String {
         format!("{} #{index}", self.path.display())
+    }
+
+    /// Those of the file of labels beside the images.
+    fn classes(&self) -> Result<Option<Classes>> {
+        let Some(path) = labels_beside(&self.path) else { return Ok(None) };
+        Classes::new(read_labels(&path, self.len())?, None, &path.display().to_string()).map(Some)
     }
 
     fn describe(&self) -> String {

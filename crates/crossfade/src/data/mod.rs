@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 pub mod check;
 pub mod cifar10;
 mod cifar_pickle;
+pub mod classes;
 pub mod folder;
 pub mod idx;
 pub mod image;
@@ -28,6 +29,7 @@ pub mod sheet;
 pub mod zip;
 
 pub use check::{CheckReport, check};
+pub use classes::Classes;
 pub use image::{IMAGE_ENDINGS, Image, Rect, png_text};
 pub use image16::Image16;
 pub use label_map::LabelMap;
@@ -58,6 +60,11 @@ pub trait Dataset: Send + Sync {
     /// Whether every image has a map.
     fn has_labels(&self) -> bool {
         false
+    }
+
+    /// The class of every image, read when it is asked for; none if the set has no classes.
+    fn classes(&self) -> Result<Option<Classes>> {
+        Ok(None)
     }
 
     /// Whether `get` is little more than a copy, so that keeping its results would be a waste.
@@ -268,6 +275,10 @@ impl Dataset for Fitted {
 
     fn describe(&self) -> String {
         format!("{}, at {r}x{r}x{c}", self.source.describe(), r = self.resolution, c = self.channels)
+    }
+
+    fn classes(&self) -> Result<Option<Classes>> {
+        self.source.classes()
     }
 
     fn in_memory(&self) -> bool {

@@ -1,5 +1,5 @@
 //! A dataset that needs no files: discs, rings and rounded squares over a gradient, in a few palettes.
-use super::{Dataset, Image};
+use super::{Classes, Dataset, Image};
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, Stream};
 
@@ -12,6 +12,8 @@ type Colour = [f64; 3];
 
 /// A colour scheme.
 struct Palette {
+    /// The name of the class of its images.
+    name: &'static str,
     /// The two ends of the background's gradient.
     background: [u32; 2],
     /// The colours of the shapes.
@@ -19,12 +21,12 @@ struct Palette {
 }
 
 const PALETTES: [Palette; 6] = [
-    Palette { background: [0x2b2d5b, 0xf2a07b], shapes: [0xffd9a0, 0xe4572e, 0x7b5ea7] },
-    Palette { background: [0xcfeaf0, 0x4f9fb8], shapes: [0x0b3954, 0xff6663, 0xfefcf3] },
-    Palette { background: [0xdfe9c9, 0x6c9a6d], shapes: [0x274c3a, 0xf2c14e, 0xd9663b] },
-    Palette { background: [0xf8ecd6, 0xe3b587], shapes: [0x8c4a32, 0x2f6f73, 0xfff8ea] },
-    Palette { background: [0x0f1737, 0x3c4f9a], shapes: [0xf4e285, 0xf28ab2, 0x8fd3f4] },
-    Palette { background: [0xfbe3ec, 0xd388b1], shapes: [0x6a1b4d, 0xf9a03f, 0xffffff] },
+    Palette { name: "sunset", background: [0x2b2d5b, 0xf2a07b], shapes: [0xffd9a0, 0xe4572e, 0x7b5ea7] },
+    Palette { name: "sea", background: [0xcfeaf0, 0x4f9fb8], shapes: [0x0b3954, 0xff6663, 0xfefcf3] },
+    Palette { name: "forest", background: [0xdfe9c9, 0x6c9a6d], shapes: [0x274c3a, 0xf2c14e, 0xd9663b] },
+    Palette { name: "clay", background: [0xf8ecd6, 0xe3b587], shapes: [0x8c4a32, 0x2f6f73, 0xfff8ea] },
+    Palette { name: "night", background: [0x0f1737, 0x3c4f9a], shapes: [0xf4e285, 0xf28ab2, 0x8fd3f4] },
+    Palette { name: "rose", background: [0xfbe3ec, 0xd388b1], shapes: [0x6a1b4d, 0xf9a03f, 0xffffff] },
 ];
 
 fn rgb(hex: u32) -> Colour {
@@ -112,6 +114,13 @@ impl Procedural {
         }
         Ok(Self { seed, len, resolution })
     }
+
+    /// The index of an image's palette, and the stream that all else is drawn from.
+    fn palette(&self, index: usize) -> (Stream, usize) {
+        let mut stream = Stream::new(self.seed, index as u64, 0, Purpose::Procedural);
+        let palette = stream.below(PALETTES.len() as u64) as usize;
+        (stream, palette)
+    }
 }
 
 impl Dataset for Procedural {
@@ -121,8 +130,8 @@ impl Dataset for Procedural {
 
     fn get(&self, index: usize) -> Result<Image> {
         // Everything random is drawn before the first pixel, so that the scene does not depend on the resolution.
-        let mut stream = Stream::new(self.seed, index as u64, 0, Purpose::Procedural);
-        let palette = &PALETTES[stream.below(PALETTES.len() as u64) as usize];
+        let (mut stream, palette) = self.palette(index);
+        let palette = &PALETTES[palette];
         let [top, bottom] = palette.background.map(rgb);
         let (slant, fall) = libm::sincos(stream.uniform() - 0.5);
         let count = [1, 1, 1, 2, 2, 3][stream.below(6) as usize];
@@ -146,6 +155,13 @@ impl Dataset for Procedural {
 
     fn name(&self, index: usize) -> String {
         format!("procedural image {index} of seed {}", self.seed)
+    }
+
+    /// The palettes.
+    fn classes(&self) -> Result<Option<Classes>> {
+        let names = PALETTES.iter().map(|palette| palette.name.to_string()).collect();
+        let of = (0..self.len).map(|index| self.palette(index).1 as u32).collect();
+        Classes::new(of, Some(names), &self.describe()).map(Some)
     }
 
     fn describe(&self) -> String {

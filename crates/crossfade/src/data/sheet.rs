@@ -2,7 +2,7 @@
 use super::Image;
 
 /// The grey value of gaps and empty cells.
-const BACKGROUND: u8 = 245;
+pub const BACKGROUND: u8 = 245;
 
 /// Arranges images in rows of `columns`, each pixel enlarged to a square of `scale` x `scale`, with `gap` light
 /// pixels around every image.

@@ -1,4 +1,5 @@
 //! A zip of image files, read in place.
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use zip::ZipArchive;
 use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 
-use super::{Dataset, Image, is_image_name};
+use super::{Classes, Dataset, Image, is_image_name};
 use crate::error::{Error, Result};
 
 /// Limit of the entries of an archive.
@@ -15,7 +16,7 @@ const MAX_ENTRIES: usize = 4 << 20;
 /// Size limit of an image file after decompression, in bytes.
 const MAX_ENTRY: u64 = 64 << 20;
 
-/// PNG, JPEG and WebP entries of a zip, ordered by the bytes of their names (EDM's `dataset.json` is ignored).
+/// PNG, JPEG and WebP entries of a zip, ordered by the bytes of their names. Classes come from EDM's `dataset.json`.
 ///
 /// Nothing is unpacked to disk, so that hostile names such as `../x` have no effect.
 pub struct Zip {
@@ -23,6 +24,20 @@ pub struct Zip {
     directory: Arc<ZipArchiveMetadata>,
     /// Index in the central directory and name of every image.
     entries: Vec<(usize, String)>,
+    /// Index in the central directory of `dataset.json`.
+    labels: Option<usize>,
+}
+
+/// The file of EDM's datasets that holds the labels.
+const LABELS: &str = "dataset.json";
+
+/// What is read of it. Other keys may hold anything.
+#[derive(serde::Deserialize)]
+struct DatasetJson {
+    /// The class of every file.
+    labels: Option<Vec<(String, u32)>>,
+    /// The names of the classes; EDM's own files have none.
+    classes: Option<Vec<String>>,
 }
 
 impl Zip {
@@ -35,7 +50,7 @@ impl Zip {
             return Err(Error::file(path, format!("{} entries, more than the limit of {MAX_ENTRIES}", archive.len())));
         }
         let directory = archive.metadata();
-        let mut entries = Vec::new();
+        let (mut entries, mut labels) = (Vec::new(), None);
         for index in 0..directory.len() {
             let name = directory.entry(index).and_then(|e| e.name().map(|n| n.into_owned()));
             let name = name.map_err(|e| Error::file(path, format!("entry {index}: {e}")))?;
@@ -44,13 +59,15 @@ impl Zip {
             let last = name.rsplit('/').next().unwrap_or_default();
             if is_image_name(last) && !hidden && !name.starts_with("__MACOSX/") {
                 entries.push((index, name));
+            } else if name == LABELS {
+                labels = Some(index);
             }
         }
         if entries.is_empty() {
             return Err(Error::file(path, "no PNG, JPEG or WebP files in this zip"));
         }
         entries.sort_by(|a, b| a.1.as_bytes().cmp(b.1.as_bytes()));
-        Ok(Self { path: path.to_path_buf(), directory, entries })
+        Ok(Self { path: path.to_path_buf(), directory, entries, labels })
     }
 
     fn read(&self, entry_index: usize, name: &str) -> Result<Vec<u8>> {
@@ -88,6 +105,28 @@ impl Dataset for Zip {
 
     fn name(&self, index: usize) -> String {
         self.entries[index].1.clone()
+    }
+
+    /// Those of `dataset.json`, or else the first directories of the images' names.
+    fn classes(&self) -> Result<Option<Classes>> {
+        let origin = self.path.display().to_string();
+        let parsed = self.labels.map(|index| -> Result<DatasetJson> {
+            let wrong = |e| {
+                let advice = "expected \"labels\": [[\"file\", class], …] with whole numbers from 0";
+                Error::file(&self.path, format!("{LABELS}: {e}; {advice}"))
+            };
+            serde_json::from_slice(&self.read(index, LABELS)?).map_err(wrong)
+        });
+        let Some(DatasetJson { labels: Some(labels), classes }) = parsed.transpose()? else {
+            return Classes::of_directories(self.entries.iter().map(|(_, name)| name.as_str()), &origin);
+        };
+        let labels: HashMap<String, u32> =
+            labels.into_iter().map(|(name, class)| (name.replace('\\', "/"), class)).collect();
+        let class = |(_, name): &(usize, String)| {
+            labels.get(name).copied().ok_or_else(|| Error::file(&self.path, format!("{LABELS} has no label of {name}")))
+        };
+        let of = self.entries.iter().map(class).collect::<Result<_>>()?;
+        Classes::new(of, classes, &origin).map(Some)
     }
 
     fn describe(&self) -> String {

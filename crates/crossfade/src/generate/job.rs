@@ -1,11 +1,14 @@
 //! Sampling to files: images, contact sheet, trajectories, interpolation, shards.
+use super::classes::ClassChoice;
 use super::{Pipeline, Recipe, StartNoise};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::SampleConfig;
+use crate::data::sheet::BACKGROUND;
 use crate::data::{Image, contact_sheet};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -49,6 +52,8 @@ pub struct Job {
     pub trajectory: bool,
     /// Instead of images k, `count` images interpolated between the starting noise of these two.
     pub between: Option<(u64, u64)>,
+    /// The checkpoint of the network that guides this one; none for its own prediction without a class.
+    pub guide: Option<PathBuf>,
     /// The directory for the files.
     pub out: PathBuf,
 }
@@ -103,9 +108,12 @@ pub fn run(
     if starts.is_empty() || job.batch == 0 {
         return Err(Error::request("nothing to sample: count and batch must be at least 1, and the shard not empty"));
     }
-    let pipeline = Pipeline::open(checkpoint, weights, config, device)?;
-    // A network of a task is rejected before the directory is created.
-    pipeline.size()?;
+    let mut pipeline = Pipeline::open(checkpoint, weights, config, device)?;
+    if let Some(path) = &job.guide {
+        pipeline = pipeline.guided_by(&Checkpoint::open(path)?, weights)?;
+    }
+    // A network of a task or without this class is rejected before the directory is created.
+    pipeline.ready()?;
     std::fs::create_dir_all(&job.out).map_err(Error::io(&job.out))?;
     let loading_ms = began.elapsed().as_secs_f64() * 1e3;
     let (mut sheet, mut evaluations, mut done) = (vec![], 0, 0);
@@ -122,7 +130,7 @@ pub fn run(
         let sampled = pipeline.sample(job.seed, group, &mut observe)?;
         evaluations = sampled.nfe;
         for ((start, image), trajectory) in group.iter().zip(pipeline.decode(sampled.x0.0)).zip(trajectories) {
-            let recipe = Recipe::new(checkpoint, weights, pipeline.sample_config(), job.seed, *start);
+            let recipe = Recipe::new(checkpoint, weights, &pipeline, job.seed, *start)?;
             let name = name(*start, done);
             write_atomic(job.out.join(format!("{name}.png")), &recipe.png(&image)?)?;
             if job.trajectory {
@@ -130,14 +138,23 @@ pub fn run(
                 write_atomic(job.out.join(format!("{name}-path.png")), &strip.encode_png(&[])?)?;
             }
             if sheet.len() < SHEET_LIMIT {
-                sheet.push(image);
+                sheet.push((start.index(), image));
             }
             done += 1;
         }
         progress(done, starts.len());
     }
-    // An interpolation is read as a line; other images form a square.
-    let columns = if job.between.is_some() { sheet.len().min(16) } else { (sheet.len() as f64).sqrt().ceil() as usize };
+    let (sheet, columns) = match pipeline.class_choice()? {
+        Some(ClassChoice::Each(classes)) if classes.len() > 1 && job.between.is_none() => {
+            rows_of_classes(sheet, classes.len() as u64)
+        }
+        _ => {
+            // An interpolation is read as a line; other images form a square.
+            let side = (sheet.len() as f64).sqrt().ceil() as usize;
+            let columns = if job.between.is_some() { sheet.len().min(16) } else { side };
+            (sheet.into_iter().map(|(_, image)| image).collect(), columns)
+        }
+    };
     // Small images are enlarged to about 64 pixels, so that a sheet is easy to look at.
     let drawn = contact_sheet(&sheet, columns, 2, (64 / sheet[0].width).max(1));
     let file = match job.shard {
@@ -147,6 +164,21 @@ pub fn run(
     let file = job.out.join(file);
     write_atomic(&file, &drawn.encode_png(&[])?)?;
     Ok(JobReport { images: done, evaluations, sheet: file, loading_ms })
+}
+
+/// Images in rows of one class each, where image k has class k mod `classes`, and the number of columns. Shorter rows are
+/// filled up with empty cells.
+fn rows_of_classes(images: Vec<(u64, Image)>, classes: u64) -> (Vec<Image>, usize) {
+    let mut rows = BTreeMap::<u64, Vec<Image>>::new();
+    for (k, image) in images {
+        rows.entry(k % classes).or_default().push(image);
+    }
+    let columns = rows.values().map(Vec::len).max().unwrap_or(1);
+    let empty = Image::new(1, 1, 1, vec![BACKGROUND]);
+    for row in rows.values_mut() {
+        row.resize(columns, empty.clone());
+    }
+    (rows.into_values().flatten().collect(), columns)
 }
 
 fn name(start: StartNoise, nth: usize) -> String {

@@ -1,4 +1,8 @@
 //! Image generation: image k is a pure function of (weights, settings, seed, k), whatever the batch size and the shard.
+mod classes;
+mod denoise;
+mod guide;
+mod guided;
 mod job;
 mod pipeline;
 mod recipe;
@@ -6,10 +10,12 @@ mod solve;
 mod start;
 
 pub use crate::latent::to_images;
+pub use denoise::RATIOS;
+pub(crate) use denoise::denoising_errors;
+pub use guide::GuideRecipe;
 pub use job::{Job, JobReport, Shard, run};
 pub use pipeline::{Pipeline, TaskModel};
 pub use recipe::{Recipe, Reproduced, reproduce};
-pub(crate) use solve::estimate_at;
 pub use start::StartNoise;
 
 pub use crate::config::BATCH;

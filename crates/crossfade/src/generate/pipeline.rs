@@ -1,14 +1,16 @@
 //! The pipeline from noise to images: network, latent space, size and sampler, for unconditional generation and for tasks.
+use super::guide::GuideNetwork;
 use super::solve::solve;
 use super::start::{StartNoise, normals};
 use crate::apply::{Model, Part, field};
 use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, SampleConfig};
+use crate::data::classes::numbers;
 use crate::data::{Image, Planes};
 use crate::engine::{Device, Images, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::latent::{Latent, to_images};
-use crate::nn::{BackboneConfig, Denoiser};
+use crate::nn::{BackboneConfig, Conditioned, Denoiser};
 use crate::rng::Purpose;
 use crate::sample::{Hooks, Sampled, State};
 use crate::task::TaskConfig;
@@ -22,18 +24,26 @@ use std::path::PathBuf;
 /// in one place.
 #[derive(Clone)]
 pub struct Pipeline {
-    net: Denoiser,
-    latent: Option<Latent>,
+    pub(super) net: Denoiser,
+    pub(super) latent: Option<Latent>,
     task: TaskConfig,
     /// Sampler and grid are resolved, never `auto`.
-    sample: SampleConfig,
+    pub(super) sample: SampleConfig,
     /// Channels of x_t.
-    channels: usize,
+    pub(super) channels: usize,
     /// The side of x_t, if the network has a fixed one.
-    resolution: Option<usize>,
+    pub(super) resolution: Option<usize>,
     /// The sides of x_t must be multiples of this.
     unit: usize,
-    device: Device,
+    /// The names of the classes; empty for a network without classes.
+    pub(super) class_names: Vec<String>,
+    /// The share of training samples that the network saw without their class.
+    pub(super) label_dropout: f64,
+    /// The network that guides this one in place of itself without a class.
+    pub(super) guide: Option<GuideNetwork>,
+    pub(super) device: Device,
+    /// The mean of the training images or latents, if it is known: `[C, H, W]`.
+    mean_x0: Option<Vec<f32>>,
     /// The path of the checkpoint, for messages.
     origin: Option<PathBuf>,
 }
@@ -43,19 +53,40 @@ impl Pipeline {
     pub fn open(checkpoint: &Checkpoint, weights: Weights, sample: &SampleConfig, device: &Device) -> Result<Self> {
         let net = checkpoint.denoiser(weights, device)?;
         let latent = Latent::of(checkpoint, device)?;
-        let pipeline = Self::new(net, latent, &checkpoint.config, sample, device)?;
-        Ok(Self { origin: Some(checkpoint.path.clone()), ..pipeline })
+        let mean = checkpoint.mean_x0()?;
+        let pipeline = Self::unchecked(net, latent, mean, &checkpoint.config, sample, device)?;
+        let class_names = checkpoint.class_names.clone();
+        Self { origin: Some(checkpoint.path.clone()), class_names, ..pipeline }.checked()
     }
 
-    /// Wraps a network of `config` that is not from a checkpoint, such as one in training.
+    /// Wraps a network of `config` that is not from a checkpoint, such as one in training; its classes are named by their
+    /// numbers. `mean_x0` is the mean of its training images or latents, shape and values, if it is known.
     pub fn new(
         net: Denoiser,
         latent: Option<Latent>,
+        mean_x0: Option<(Vec<usize>, Vec<f32>)>,
+        config: &RunConfig,
+        sample: &SampleConfig,
+        device: &Device,
+    ) -> Result<Self> {
+        Self::unchecked(net, latent, mean_x0, config, sample, device)?.checked()
+    }
+
+    fn unchecked(
+        net: Denoiser,
+        latent: Option<Latent>,
+        mean_x0: Option<(Vec<usize>, Vec<f32>)>,
         config: &RunConfig,
         sample: &SampleConfig,
         device: &Device,
     ) -> Result<Self> {
         let network = &config.network;
+        let size = network.resolution().map(|side| vec![network.channels(), side, side]);
+        let mean = mean_x0.filter(|(shape, _)| Some(shape) == size.as_ref());
+        // Images that are mirrored half of the time have a symmetric mean. The latents of mirrored images are not exactly
+        // mirrored latents.
+        let mirrored = config.train.flip && latent.is_none();
+        let mean_x0 = mean.map(|(shape, values)| if mirrored { symmetric(values, shape[2]) } else { values });
         Ok(Self {
             sample: sample.resolved(&net.process)?,
             net,
@@ -64,14 +95,32 @@ impl Pipeline {
             channels: network.channels(),
             resolution: network.resolution(),
             unit: network.unit(),
+            class_names: numbers(network.classes()),
+            label_dropout: config.train.label_dropout,
+            guide: None,
             device: device.clone(),
+            mean_x0,
             origin: None,
         })
     }
 
     /// The same network with other sampling settings; weights are shared, not copied.
     pub fn with_sample(&self, sample: &SampleConfig) -> Result<Self> {
-        Ok(Self { sample: sample.resolved(self.process())?, ..self.clone() })
+        Self { sample: sample.resolved(self.process())?, ..self.clone() }.checked()
+    }
+
+    /// An error if the evaluation at t = 1 is to be saved and its result is not known.
+    fn checked(self) -> Result<Self> {
+        let known = self.mean_x0.is_some() && self.task.is_unconditional() && self.process().first_step_is_known();
+        if known || !self.sample.free_first_step {
+            return Ok(self);
+        }
+        Err(Error::request(format!(
+            "{}: sample.free_first_step needs the mean of the training images, which checkpoints of unconditional training \
+             with adm (all attenuations but the sine) or flow contain, but not converted ones and those of earlier \
+             versions; set it to false",
+            self.origin()
+        )))
     }
 
     /// The process that the network was trained for.
@@ -132,7 +181,7 @@ impl Pipeline {
         starts: &[StartNoise],
         observe: &mut dyn FnMut(State<'_, Images>),
     ) -> Result<Sampled<Images>> {
-        let [c, h, w] = self.size()?;
+        let [c, h, w] = self.ready()?;
         let (len, shape) = (c * h * w, [starts.len(), c, h, w]);
         let tensor = |noise: &dyn Fn(&StartNoise) -> Vec<f32>| -> Tensor<4> {
             from_vec(starts.iter().flat_map(noise).collect(), shape, &self.device)
@@ -141,7 +190,10 @@ impl Pipeline {
         let mut noise =
             |step: usize| Images(tensor(&|start| normals(seed, start.index(), step as u64, Purpose::Step, len)));
         let start = |part: u64| Images(tensor(&|start| start.noise(seed, part, len)));
-        self.run(None, &start, &mut Hooks { noise: &mut noise, observe })
+        let mean = self.mean_x0.as_ref().filter(|_| self.sample.free_first_step);
+        let mean = mean.map(|values| Images(from_vec(values.repeat(starts.len()), shape, &self.device)));
+        let classes = starts.iter().map(|start| self.class_of(seed, *start)).collect::<Result<Vec<_>>>()?;
+        self.run(&self.of_classes(&classes), mean, &start, &mut Hooks { noise: &mut noise, observe })
     }
 
     /// Samples the 8-bit images `indices` of a seed.
@@ -178,7 +230,7 @@ impl Pipeline {
         Ok(TaskModel { pipeline: self, seed })
     }
 
-    fn origin(&self) -> String {
+    pub(super) fn origin(&self) -> String {
         self.origin.as_ref().map_or_else(|| "the network".into(), |path| path.display().to_string())
     }
 
@@ -192,11 +244,12 @@ impl Pipeline {
     /// Runs the sampler. Non-finite values are an error, because NaN would silently become black pixels.
     fn run(
         &self,
-        condition: Option<Tensor<4>>,
+        net: &Conditioned,
+        mean_x0: Option<Images>,
         start: &dyn Fn(u64) -> Images,
         hooks: &mut Hooks<Images>,
     ) -> Result<Sampled<Images>> {
-        let sampled = solve(&self.net.conditioned(condition), &self.sample, start, hooks)?;
+        let sampled = solve(net, &self.sample, mean_x0, start, hooks)?;
         self.check_finite(&to_host(sampled.x0.0.clone()))?;
         Ok(sampled)
     }
@@ -211,6 +264,17 @@ impl Pipeline {
             None => message.into(),
         }))
     }
+}
+
+/// The mean of images and their mirror images; `width` is that of a row.
+fn symmetric(mut values: Vec<f32>, width: usize) -> Vec<f32> {
+    for row in values.chunks_exact_mut(width) {
+        for i in 0..width / 2 {
+            let mean = 0.5 * (row[i] + row[width - 1 - i]);
+            (row[i], row[width - 1 - i]) = (mean, mean);
+        }
+    }
+    values
 }
 
 /// The network of a task, with the seed of its noise.
@@ -246,7 +310,8 @@ impl Model for TaskModel<'_> {
         };
         let mut hooks = Hooks { noise: &mut |step| noise(step, Purpose::TileStep), observe: &mut |_| () };
         let start = |part: u64| noise(part as usize, Purpose::Tile);
-        let images = pipeline.pixels(pipeline.run(Some(condition), &start, &mut hooks)?.x0.0);
+        let net = pipeline.net.conditioned(Some(condition));
+        let images = pipeline.pixels(pipeline.run(&net, None, &start, &mut hooks)?.x0.0);
         let [_, c, h, w] = images.dims();
         let values = to_host(images);
         // Checked again, because the decoder of the autoencoder may overflow where the latents were finite.

@@ -1,5 +1,5 @@
 //! Reproducible images: every PNG contains the settings that it was made with as a text chunk.
-use super::{Pipeline, StartNoise};
+use super::{GuideRecipe, Pipeline, StartNoise};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::{RunConfig, SampleConfig};
 use crate::data::image::MAX_FILE;
@@ -25,7 +25,10 @@ pub struct Recipe {
     pub checksum: String,
     /// Which weights of the checkpoint were used.
     pub weights: Weights,
-    /// The sampling settings.
+    /// The network that guided it, if another one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guide: Option<GuideRecipe>,
+    /// The sampling settings; the class is that of this image.
     pub sample: SampleConfig,
     /// The seed.
     pub seed: u64,
@@ -45,18 +48,25 @@ pub struct Reproduced {
 }
 
 impl Recipe {
-    /// The recipe of one image.
-    pub fn new(checkpoint: &Checkpoint, weights: Weights, sample: &SampleConfig, seed: u64, start: StartNoise) -> Self {
+    /// The recipe of one image that `pipeline` makes of the weights of `checkpoint`.
+    pub fn new(
+        checkpoint: &Checkpoint,
+        weights: Weights,
+        pipeline: &Pipeline,
+        seed: u64,
+        start: StartNoise,
+    ) -> Result<Self> {
         let name = checkpoint.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        Self {
+        Ok(Self {
             version: env!("CARGO_PKG_VERSION").into(),
             checkpoint: name,
             checksum: checkpoint.checksum.clone(),
             weights,
-            sample: sample.clone(),
+            guide: pipeline.guide.as_ref().map(|guide| guide.recipe.clone()),
+            sample: pipeline.sample_config_of(seed, start)?,
             seed,
             start,
-        }
+        })
     }
 
     /// Encodes `image` as a PNG that contains this recipe.
@@ -77,25 +87,29 @@ impl Recipe {
     }
 }
 
-/// Reproduces the image in `path`. Without `checkpoint`, the checkpoint is searched for beside the image and one level up.
-pub fn reproduce(path: &Path, checkpoint: Option<&Path>, device: &Device) -> Result<Reproduced> {
+/// Reproduces the image in `path`. Without `checkpoint`, the checkpoint is searched for beside the image and one level up, and
+/// so is the network that guided it without `guide`.
+pub fn reproduce(path: &Path, checkpoint: Option<&Path>, guide: Option<&Path>, device: &Device) -> Result<Reproduced> {
     let (recipe, original) = Recipe::read(path)?;
     // Recipes contain no paths, which would reveal the directories of the machine, but a checksum of the weights.
-    let file = match checkpoint {
-        Some(file) => file.to_path_buf(),
-        None => find(path, &recipe.checkpoint)?,
+    let open = |given: Option<&Path>, name: &str, checksum: &str, option: &str| -> Result<Checkpoint> {
+        let file = given.map_or_else(|| find(path, name, option), |file| Ok(file.to_path_buf()))?;
+        let checkpoint = Checkpoint::open(&file)?;
+        if checkpoint.checksum != checksum {
+            let found = &checkpoint.checksum;
+            let problem = format!("holds other weights (checksum {found}) than the picture's ({checksum})");
+            return Err(Error::file(&file, problem));
+        }
+        Ok(checkpoint)
     };
-    let checkpoint = Checkpoint::open(&file)?;
-    if checkpoint.checksum != recipe.checksum {
-        return Err(Error::file(
-            &file,
-            format!("holds other weights (checksum {}) than the picture's ({})", checkpoint.checksum, recipe.checksum),
-        ));
-    }
+    let checkpoint = open(checkpoint, &recipe.checkpoint, &recipe.checksum, "--checkpoint")?;
     // The file may have been edited, so the recipe is validated like user input.
     let run = RunConfig { sample: recipe.sample.clone(), ..checkpoint.config.clone() };
     run.validate().map_err(|e| Error::file(path, format!("its recipe is invalid: {e}")))?;
-    let pipeline = Pipeline::open(&checkpoint, recipe.weights, &recipe.sample, device)?;
+    let mut pipeline = Pipeline::open(&checkpoint, recipe.weights, &recipe.sample, device)?;
+    if let Some(of) = &recipe.guide {
+        pipeline = pipeline.guided_by(&open(guide, &of.checkpoint, &of.checksum, "--guide")?, of.weights)?;
+    }
     let sampled = pipeline.sample(recipe.seed, &[recipe.start], &mut |_| ())?;
     let image =
         pipeline.decode(sampled.x0.0).pop().ok_or_else(|| Error::Run("the sampler returned no image".into()))?;
@@ -104,13 +118,13 @@ pub fn reproduce(path: &Path, checkpoint: Option<&Path>, device: &Device) -> Res
 }
 
 /// Searches for the checkpoint `name` near the image.
-fn find(picture: &Path, name: &str) -> Result<PathBuf> {
+fn find(picture: &Path, name: &str, option: &str) -> Result<PathBuf> {
     // A recipe is untrusted input: names with directories (such as `../../file`) are not searched for.
     let plain = Path::new(name).file_name().is_some_and(|n| n == name);
     let here = picture.parent().unwrap_or(Path::new("."));
     let near = [here.to_path_buf(), here.join("checkpoints"), here.join(".."), here.join("../checkpoints")];
     let found = near.iter().map(|dir| dir.join(name)).find(|file| plain && file.is_file());
     found.ok_or_else(|| {
-        Error::file(picture, format!("was made with the checkpoint {name:?}; say where it is with --checkpoint"))
+        Error::file(picture, format!("was made with the checkpoint {name:?}; say where it is with {option}"))
     })
 }

@@ -9,10 +9,12 @@ use crate::sample::{AttenuationProblem, Form, Hooks, Predict, Sampled};
 use crossfade_math::process::Cld;
 use crossfade_math::{Blend, Field, Gaussian, Prediction, Process};
 
-/// Samples a batch. `start(0)` gives the standard normals for x at the first time, `start(1)` those for the velocity of CLD.
+/// Samples a batch. With `mean_x0` the evaluation at t = 1 is saved (§3.5). `start(0)` gives the standard normals for x at the
+/// first time, `start(1)` those for the velocity of CLD.
 pub fn solve(
     net: &Conditioned,
     config: &SampleConfig,
+    mean_x0: Option<Images>,
     start: &dyn Fn(u64) -> Images,
     hooks: &mut Hooks<Images>,
 ) -> Result<Sampled<Images>> {
@@ -27,13 +29,14 @@ pub fn solve(
         Some(Form::Attenuation(adm)) => {
             let mut problem = AttenuationProblem::new(net, adm);
             problem.blend = config.blend.clone();
-            problem.clip = config.clip();
+            (problem.clip, problem.mean_x0) = (config.clip(), mean_x0);
             sampler.run(&problem, &times, start(0).scale(deviation), hooks)
         }
         Some(Form::Gaussian(gaussian)) => {
             let denoise = DenoisingNet { net, gaussian, blend: &config.blend, clip: config.clip() };
             let mut problem = GaussianProblem::new(&denoise, gaussian);
             (problem.clip, problem.eta, problem.churn) = (config.clip(), config.eta, config.churn);
+            problem.mean_x0 = mean_x0;
             sampler.run(&problem, &times, start(0).scale(deviation), hooks)
         }
         None => Err(Error::Run(format!("{} does not run on {}", sampler.name(), net.process.name()))),
@@ -92,6 +95,10 @@ impl Denoise<Images> for DenoisingNet<'_> {
         let mean = Images::lincomb(&[(weight.into(), &limited(x0)), ((1.0 - weight).into(), &other)]);
         Ok(self.gaussian.prediction_of_x0(x_t, mean, t))
     }
+
+    fn evaluations(&self, t: f64) -> usize {
+        self.net.evaluations(t)
+    }
 }
 
 /// A network in the form that the samplers of CLD use: score = −ℓ_t times its output.
@@ -106,7 +113,13 @@ impl VelocityScore<Images> for ScoreNet<'_> {
         let normal = self.net.target_output(&state, t).target;
         Ok(normal.scale(-self.cld.score_scale(t)))
     }
+
+    fn evaluations(&self, t: f64) -> usize {
+        self.net.evaluations(t)
+    }
 }
 
+#[cfg(test)]
+mod guided;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,12 @@
 //! Exact denoisers of a Gaussian mixture under the processes x_t = α_t x_0 + σ_t eps, and its exact score under CLD
 //! (§10.4).
+use super::linear::covariance;
 use super::mixture::Mixture;
 use super::points::Points;
 use crate::error::Result;
 use crate::sample::cld::VelocityScore;
 use crate::sample::gaussian::Denoise;
-use crossfade_math::process::{Cld, Cov2};
+use crossfade_math::process::Cld;
 use crossfade_math::{Gaussian, GaussianFn, Prediction};
 use rayon::prelude::*;
 
@@ -52,18 +53,9 @@ pub struct CldOracle {
     pub cld: Cld,
 }
 
-impl CldOracle {
-    /// The covariance of (x_t, v_t), given the component of the mixture.
-    pub fn covariance(&self, t: f64) -> Cov2 {
-        let start = Cov2 { xx: self.mixture.std.powi(2), xv: 0.0, vv: self.cld.gamma * self.cld.mass() };
-        let b = self.cld.integral(t);
-        start.moved(&self.cld.transition(b)).plus(&self.cld.noise(b))
-    }
-}
-
 impl VelocityScore<Points> for CldOracle {
     fn score(&self, x: &Points, v: &Points, t: f64) -> Result<Points> {
-        let cov = self.covariance(t);
+        let cov = covariance(&self.cld, self.mixture.std, t);
         let ((mean_x, mean_v), det) = (self.cld.mean(t), cov.det());
         let rows: Vec<Vec<f64>> = (x.data.par_chunks(x.dim).zip(v.data.par_chunks(x.dim)))
             .map(|(x, v)| {

@@ -1,12 +1,10 @@
 //! The exact distribution that a sampler produces for Gaussian data, and its error. It is computed without Monte Carlo
 //! sampling, so that the error has no sampling noise.
-use super::exact::{CldOracle, GaussianOracle};
-use super::mixture::Mixture;
-use super::oracle::Oracle;
+use super::linear::{Linear, covariance};
 use super::points::Points;
 use crate::error::{Error, Result};
 use crate::sample::cld::CldProblem;
-use crate::sample::gaussian::{Churn, GaussianProblem};
+use crate::sample::gaussian::GaussianProblem;
 use crate::sample::{AttenuationProblem, Form, Hooks, Sampler};
 use crossfade_math::{GaussianFn, Grid, GridKind, Process};
 
@@ -26,56 +24,84 @@ impl Normal {
     }
 }
 
+/// How a run starts, and with which churn.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Start {
+    /// From the exact distribution at the first time, to see the error of the steps alone. Churn uses S_noise = 1: with
+    /// EDM's 1.007 the sampler does not converge to the data.
+    Exact,
+    /// As images are sampled: from the noise of t = 1, without what is left of the data, and with EDM's churn.
+    Noise,
+}
+
 /// Rows before those of the steps: no noise at all, the starting noise of x, the starting noise of v.
 const START_ROWS: usize = 3;
 
-/// The distribution at the end of `times`, if the run starts from the exact distribution at the first of them.
+/// The distribution of every coordinate at the end of `times`, for data with independent coordinates.
 ///
-/// The denoiser of a single Gaussian is affine, so a whole run is an affine function of its noise: the result is mean +
-/// Σ c_k z_k over the normals z_k of the start and of the steps. Row 0 is a run in which all z are 0, which gives the
-/// mean; in each other row a single z is 1, which gives its c_k. Churn uses S_noise = 1: with EDM's 1.007 the sampler
-/// does not converge to the data.
-fn end(data: Normal, process: &Process, sampler: Sampler, times: &[f64]) -> Result<Normal> {
+/// The denoiser is affine ([`Linear`]), so a whole run is an affine function of its noise: the result is mean + Σ c_k z_k
+/// over the normals z_k of the start and of the steps. Row 0 is a run in which all z are 0, which gives the mean; in each
+/// other row a single z is 1 in all coordinates, which gives their c_k.
+pub(super) fn end(
+    data: &[Normal],
+    process: &Process,
+    sampler: Sampler,
+    times: &[f64],
+    start: Start,
+) -> Result<Vec<Normal>> {
+    let dim = data.len();
     // The samplers of CLD use up to four normals per step.
     let draws = if !process.estimates_x0() { 4 } else { 1 };
     let rows = START_ROWS + draws * times.len();
-    let unit = |row: usize| Points { dim: 1, data: (0..rows).map(|r| f64::from(u8::from(r == row))).collect() };
-    let start = |mean: f64, at: [f64; 2]| Points {
-        dim: 1,
-        data: (0..rows).map(|r| mean + if (1..START_ROWS).contains(&r) { at[r - 1] } else { 0.0 }).collect(),
+    let rows_of = |value: &dyn Fn(usize, &Normal) -> f64| Points {
+        dim,
+        data: (0..rows).flat_map(|row| data.iter().map(move |normal| value(row, normal))).collect(),
     };
-    let mixture = Mixture { dim: 1, weights: vec![1.0], means: vec![vec![data.mean]], std: data.std };
-    let mut hooks = Hooks { noise: &mut |n| unit(START_ROWS + n), observe: &mut |_| () };
-    let t = times[0];
-    let start_x = |mean: f64, std: f64| start(mean, [std, 0.0]);
+    let is = |row: usize, wanted: usize| f64::from(u8::from(row == wanted));
+    let mut hooks = Hooks { noise: &mut |n| rows_of(&|row, _| is(row, START_ROWS + n)), observe: &mut |_| () };
+    let (t, exact) = (times[0], start == Start::Exact);
     let not_affine = || Error::request(format!("the denoiser of a Gaussian under {} is not affine", process.name()));
     let sampled = match sampler.form(process).ok_or_else(not_affine)? {
         Form::Velocity(cld) => {
-            let oracle = CldOracle { mixture, cld };
             let ((mean_x, mean_v), (prior_x, prior_v)) = (cld.mean(t), cld.prior());
-            let (l_xx, l_xv, l_vv) = oracle.covariance(t).cholesky();
-            let x = start(data.mean * mean_x / prior_x, [l_xx / prior_x, 0.0]);
-            let v = start(data.mean * mean_v / prior_v, [l_xv / prior_v, l_vv / prior_v]);
+            // The samplers multiply the starting state by the deviations of the prior.
+            let x = rows_of(&|row, normal| {
+                let (l_xx, ..) = covariance(&cld, normal.std, t).cholesky();
+                if exact { (normal.mean * mean_x + is(row, 1) * l_xx) / prior_x } else { is(row, 1) }
+            });
+            let v = rows_of(&|row, normal| {
+                let (_, l_xv, l_vv) = covariance(&cld, normal.std, t).cholesky();
+                let noise = is(row, 1) * l_xv + is(row, 2) * l_vv;
+                if exact { (normal.mean * mean_v + noise) / prior_v } else { is(row, 2) }
+            });
+            let oracle = Linear { data, process: cld };
             sampler.run(&CldProblem::new(&oracle, cld), times, (x, v), &mut hooks)?
         }
         form => {
             let gaussian = process.gaussian().ok_or_else(not_affine)?;
             let (alpha, sigma) = (gaussian.alpha(t), gaussian.sigma(t));
-            let x = start_x(alpha * data.mean, (alpha * data.std).hypot(sigma));
+            let x = rows_of(&|row, normal| match exact {
+                true => alpha * normal.mean + is(row, 1) * (alpha * normal.std).hypot(sigma),
+                false => is(row, 1) * gaussian.sigma(1.0),
+            });
+            let oracle = Linear { data, process: gaussian };
             if let Form::Attenuation(adm) = form {
-                let oracle = Oracle::new(mixture, adm);
                 sampler.run(&AttenuationProblem::new(&oracle, adm), times, x, &mut hooks)?
             } else {
-                let oracle = GaussianOracle { mixture, process: gaussian };
                 let mut problem = GaussianProblem::new(&oracle, gaussian);
-                problem.churn = Churn { noise: 1.0, ..Churn::default() };
+                if exact {
+                    problem.churn.noise = 1.0;
+                }
                 sampler.run(&problem, times, x, &mut hooks)?
             }
         }
     };
-    let mean = sampled.x0.data[0];
-    let std = sampled.x0.data.iter().map(|x| (x - mean).powi(2)).sum::<f64>().sqrt();
-    Ok(Normal { mean, std })
+    let (mean, responses) = sampled.x0.data.split_at(dim);
+    let mut variances = vec![0.0; dim];
+    for row in responses.chunks_exact(dim) {
+        variances.iter_mut().zip(row).zip(mean).for_each(|((sum, x), mean)| *sum += (x - mean).powi(2));
+    }
+    Ok(mean.iter().zip(variances).map(|(&mean, variance)| Normal { mean, std: variance.sqrt() }).collect())
 }
 
 /// The W2 distance between the distribution after `steps` steps and the limit for infinitely many steps. The limit is the
@@ -91,5 +117,69 @@ pub fn weak_error(data: Normal, process: &Process, sampler: Sampler, grid: &Grid
     }
     // In the limit of small steps there is no churn: its amount per step is divided by the number of steps.
     let limit_sampler = if sampler == Sampler::HeunChurn { Sampler::Heun } else { sampler };
-    Ok(end(data, process, sampler, &own)?.distance(end(data, process, limit_sampler, &[last, 0.0])?))
+    let end = |sampler, times: &[f64]| Ok::<_, Error>(end(&[data], process, sampler, times, Start::Exact)?[0]);
+    Ok(end(sampler, &own)?.distance(end(limit_sampler, &[last, 0.0])?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::normals;
+    use super::*;
+    use crossfade_math::process::{Cld, Edm, Flow, Vp};
+    use crossfade_math::{Adm, Field};
+
+    /// The exact distribution is that of many samples of the same Gaussian, for deterministic and stochastic samplers of
+    /// every form. The deviations of the coordinates span the range of a spectrum of images.
+    #[test]
+    fn the_exact_distribution_is_that_of_many_samples() {
+        let data = [(2.0, 9.0), (-0.5, 0.7), (0.1, 0.05)].map(|(mean, std)| Normal { mean, std });
+        let (adm, edm, flow): (Process, Process, Process) =
+            (Adm::default().into(), Process::Edm(Edm::default()), Process::Flow(Flow::default()));
+        let (vp, cld) = (Process::Vp(Vp::default()), Process::Cld(Cld::default()));
+        for (process, sampler) in [
+            (adm, Sampler::Alg2),
+            (adm, Sampler::Ab2),
+            (flow, Sampler::Ddim),
+            (flow, Sampler::AncestralLarge),
+            (edm, Sampler::HeunChurn),
+            (edm, Sampler::Dpmpp2M),
+            (vp, Sampler::EulerMaruyama),
+            (cld, Sampler::Sscs),
+        ] {
+            let times = sampler.times(&process, &Grid::default(), 10).unwrap();
+            let exact = end(&data, &process, sampler, &times, Start::Noise).unwrap();
+            let (count, dim) = (20_000, data.len());
+            let mut hooks = Hooks { noise: &mut |n| normals(dim, count, 5, 1 + n as u64), observe: &mut |_| () };
+            let x = normals(dim, count, 3, 0);
+            let sampled = match sampler.form(&process).unwrap() {
+                Form::Velocity(cld) => {
+                    let oracle = Linear { data: &data, process: cld };
+                    sampler.run(&CldProblem::new(&oracle, cld), &times, (x, normals(dim, count, 4, 0)), &mut hooks)
+                }
+                Form::Attenuation(adm) => {
+                    let oracle = Linear { data: &data, process: process.gaussian().unwrap() };
+                    sampler.run(&AttenuationProblem::new(&oracle, adm), &times, x, &mut hooks)
+                }
+                Form::Gaussian(gaussian) => {
+                    let oracle = Linear { data: &data, process: gaussian };
+                    let x = x.scale(gaussian.sigma(1.0));
+                    sampler.run(&GaussianProblem::new(&oracle, gaussian), &times, x, &mut hooks)
+                }
+            };
+            let sampled = sampled.unwrap().x0;
+            for (d, exact) in exact.iter().enumerate() {
+                let mean = sampled.iter().map(|x| x[d]).sum::<f64>() / count as f64;
+                let variance = sampled.iter().map(|x| (x[d] - mean).powi(2)).sum::<f64>() / count as f64;
+                // Four standard errors: std/√n of the mean, std/√(2n) of the deviation.
+                let bound = 4.0 * exact.std / (count as f64).sqrt();
+                let what = format!("{} on {}, coordinate {d}", sampler.name(), process.name());
+                assert!((mean - exact.mean).abs() < bound, "{what}: mean {mean}, {exact:?}");
+                assert!(
+                    (variance.sqrt() - exact.std).abs() < bound / 2f64.sqrt(),
+                    "{what}: {}, {exact:?}",
+                    variance.sqrt()
+                );
+            }
+        }
+    }
 }

@@ -9,7 +9,7 @@ use super::{LabConfig, REFERENCE_FACTOR};
 use crate::error::{Error, Result};
 use crate::sample::cld::CldProblem;
 use crate::sample::gaussian::GaussianProblem;
-use crate::sample::{Form, Hooks, Sampled, Sampler};
+use crate::sample::{EvaluationOptions, Form, Hooks, Sampled, Sampler};
 use crossfade_math::process::Outputs;
 use crossfade_math::{Adm, Field, GaussianFn, Grid, GridKind, NoiseScale, Process};
 
@@ -111,7 +111,8 @@ pub fn curves(config: &LabConfig, process: &Process, data: &Points) -> Result<Ve
         let mut cells = vec![];
         for &n in &config.evaluations {
             let most = n.min(finest * sampler.evaluations_per_step());
-            let steps = sampler.steps_within(process, &Grid { kind: grid.clone(), final_t: None }, most)?;
+            let times = Grid { kind: grid.clone(), final_t: None };
+            let steps = sampler.steps_within(process, &times, EvaluationOptions::default(), most)?;
             let sampled = solve(&mixture, process, sampler, &grid, steps, from)?;
             cells.push(Cell {
                 steps,

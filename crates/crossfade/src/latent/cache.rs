@@ -106,7 +106,7 @@ fn encode(
 }
 
 /// A checksum of the autoencoder's weights.
-fn fingerprint(latent: &Latent) -> String {
+pub(super) fn fingerprint(latent: &Latent) -> String {
     let mut crc = Crc::new();
     for (_, _, values) in collect(&latent.net) {
         values.chunks(1 << 14).for_each(|block| {

@@ -77,6 +77,11 @@ impl Latent {
         self.scale
     }
 
+    /// A checksum of the autoencoder's weights.
+    pub(crate) fn fingerprint(&self) -> String {
+        cache::fingerprint(self)
+    }
+
     /// The configuration of the autoencoder.
     pub fn config(&self) -> &AutoencoderConfig {
         &self.config

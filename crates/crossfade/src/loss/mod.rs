@@ -104,10 +104,11 @@ impl Objective {
                 Images::lincomb(&[(inverse, phi), (skip, &batch.x_t)])
             })
             .collect();
-        // (eps − c_skip x_t)/c_out with x_t = m_t + σ eps and c_out² = 1 − c_skip σ: c_out eps − (c_skip/c_out) m_t.
+        // (eps − c_skip x_t)/c_out with x_t = m_t + σ eps: factor·eps − (c_skip/c_out) m_t.
         let mean = adm.attenuation.mean(&batch.x0, &batch.phi, &Coef::Each(batch.t.clone()));
         let skip = each(&|b| -scalings[b].eps.skip / scalings[b].eps.out);
-        let eps = Images::lincomb(&[(each(&|b| scalings[b].eps.out), &batch.eps), (skip, &mean)]);
+        let factor = each(&|b| adm.precond.raw_eps_factor(&scalings[b]));
+        let eps = Images::lincomb(&[(factor, &batch.eps), (skip, &mean)]);
         let weights = &batch.weights;
         let phi_error = || raw.phi.clone() - Images::concat(&targets);
         // A single decoder's eps head has the same raw output as its phi head.
@@ -195,3 +196,7 @@ fn auxiliary(aux: &Auxiliary, adm: &Adm, batch: &Noised, heads: Heads, perceptua
         Pairing::MixedSum => distance.mean() * (mean * size as f64) as f32,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

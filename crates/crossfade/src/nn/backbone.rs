@@ -45,6 +45,9 @@ pub struct Context {
     pub features: Option<Features>,
     /// Labels of the augmentation that the images went through, `[B, augment_dim]`; training only.
     pub labels: Option<Tensor<2>>,
+    /// The class of each sample, `[B, classes]`: 1 at the class, zeros for no class ([`one_hot`](super::one_hot)). None is
+    /// no class for all of them.
+    pub classes: Option<Tensor<2>>,
 }
 
 impl Context {
@@ -54,6 +57,21 @@ impl Context {
     /// `labels` `[B, augment_dim]`.
     pub fn with_labels(self, labels: Option<Tensor<2>>) -> Self {
         Self { labels, ..self }
+    }
+
+    /// The same context with classes.
+    ///
+    /// # Shapes
+    /// `classes` `[B, classes]`.
+    pub fn with_classes(self, classes: Option<Tensor<2>>) -> Self {
+        Self { classes, ..self }
+    }
+
+    /// The context of twice as many samples: these, and the same without a class.
+    pub(crate) fn and_without_class(self) -> Self {
+        assert!(self.features.is_none() && self.labels.is_none(), "only a class can be left out");
+        let classes = self.classes.map(|classes| Tensor::cat(vec![classes.clone(), classes.zeros_like()], 0));
+        Self { classes, ..self }
     }
 }
 
@@ -80,10 +98,28 @@ pub trait Backbone {
     fn mixing(&self) -> Option<Tensor<1>>;
 }
 
-/// The multiple that sides must be of, for a network that halves its images between `levels` levels.
-pub(super) fn side_unit(levels: usize) -> usize {
+/// The multiple that sides must be of, for a network that reads squares of `patch` x `patch` pixels and halves its feature
+/// maps between `levels` levels: patch·2^(levels−1).
+pub(super) fn side_unit(patch: usize, levels: usize) -> usize {
     // Options are asked before they are validated, so that there may be any number of levels.
-    u32::try_from(levels.max(1) - 1).ok().and_then(|halvings| 1usize.checked_shl(halvings)).unwrap_or(usize::MAX)
+    let halvings = u32::try_from(levels.max(1) - 1).ok();
+    halvings.and_then(|halvings| 1usize.checked_shl(halvings)).unwrap_or(usize::MAX).saturating_mul(patch.max(1))
+}
+
+/// The largest `patch` of a network.
+const MAX_PATCH: usize = 16;
+
+/// Whether `patch` is the default, which configurations do not write: a network without patches is described as it was
+/// before there were any, and keeps its fingerprint.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+pub(super) fn is_one(patch: &usize) -> bool {
+    *patch == 1
+}
+
+/// What is wrong with a `patch`.
+pub(super) fn patch_problem(patch: usize) -> Option<Problem> {
+    let wrong = !(1..=MAX_PATCH).contains(&patch);
+    wrong.then(|| Problem::new("patch", format!("must be between 1 and {MAX_PATCH}, not {patch}")))
 }
 
 /// What can be asked of a network before it exists.
@@ -100,6 +136,8 @@ pub trait BackboneConfig {
     fn resolution(&self) -> Option<usize>;
     /// Number of augmentation labels that the network reads; 0 for none.
     fn augment_dim(&self) -> usize;
+    /// Number of classes that the network knows; 0 for none.
+    fn classes(&self) -> usize;
     /// Whether the network embeds ln t whatever the process. Random frequencies cannot tell small times apart.
     fn log_time(&self) -> bool;
     /// Names and shapes of all that a checkpoint holds, in the order in which the reference registers them.

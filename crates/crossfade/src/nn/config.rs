@@ -3,7 +3,7 @@ use burn::tensor::Device;
 use crossfade_math::Problem;
 use serde::{Deserialize, Serialize};
 
-use super::backbone::{BackboneConfig, NetworkPorts, side_unit};
+use super::backbone::{BackboneConfig, NetworkPorts, is_one, patch_problem, side_unit};
 use super::init::initialized;
 use super::layers::groups;
 use super::named::shapes;
@@ -27,8 +27,12 @@ pub enum Decoders {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UNetConfig {
-    /// Side of the images in training; names the levels and places attention. Other sizes run too.
+    /// Side of the images in training; with `patch` it names the levels and places attention. Other sizes run too.
     pub resolution: usize,
+    /// Side of the squares of pixels that the network reads and writes as one: 2 makes 64x64 images cost what 32x32 ones
+    /// do. The first level has feature maps of `resolution / patch`.
+    #[serde(skip_serializing_if = "is_one")]
+    pub patch: usize,
     /// Channels of the images.
     pub channels: usize,
     /// Channels of the first level, M.
@@ -37,7 +41,7 @@ pub struct UNetConfig {
     pub mult: Vec<usize>,
     /// Blocks per level of the encoder; decoders have one more.
     pub blocks: usize,
-    /// Resolutions with self-attention (where there are at least 64 channels).
+    /// Sides of the feature maps with self-attention (where there are at least 64 channels).
     pub attention: Vec<usize>,
     /// How the two outputs are made.
     pub decoders: Decoders,
@@ -45,6 +49,9 @@ pub struct UNetConfig {
     pub dropout: f64,
     /// Number of augmentation labels; 0 for none.
     pub augment_dim: usize,
+    /// Number of classes of the images; 0 for a network without classes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub classes: usize,
     /// Scale skip connections from 0.5 (deepest) to 1 (shallowest) (§4.5, `sd_3`).
     pub skip_scaling: bool,
 }
@@ -53,6 +60,7 @@ impl Default for UNetConfig {
     fn default() -> Self {
         Self {
             resolution: 32,
+            patch: 1,
             channels: 3,
             width: 64,
             mult: vec![1, 2, 2, 2],
@@ -61,9 +69,15 @@ impl Default for UNetConfig {
             decoders: Decoders::Two,
             dropout: 0.1,
             augment_dim: 0,
+            classes: 0,
             skip_scaling: false,
         }
     }
+}
+
+/// Networks without classes are written as before there were classes, so that their fingerprints stay the same.
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// How a block changes the size of the image.
@@ -139,12 +153,22 @@ impl UNetConfig {
             .collect()
     }
 
+    /// Side of the feature maps of the first level.
+    pub(crate) fn side(&self) -> usize {
+        self.resolution / self.patch.max(1)
+    }
+
+    /// Values of one channel that are read and written as one pixel.
+    pub(crate) fn patch_area(&self) -> usize {
+        self.patch * self.patch
+    }
+
     /// The blocks of the encoder after its first convolution.
     pub(crate) fn encoder_plan(&self) -> Vec<BlockPlan> {
         let mut plan = Vec::new();
         let mut cin = self.width * self.mult.first().copied().unwrap_or(1);
         for (level, &mult) in self.mult.iter().enumerate() {
-            let (r, cout) = (self.resolution >> level, self.width * mult);
+            let (r, cout) = (self.side() >> level, self.width * mult);
             if level > 0 {
                 plan.push(self.block(r, "down", cin, cin, Resample::Down));
             }
@@ -165,7 +189,7 @@ impl UNetConfig {
         let mut c = skips[skips.len() - 1];
         let mut plan = Vec::new();
         for (level, &mult) in self.mult.iter().enumerate().rev() {
-            let r = self.resolution >> level;
+            let r = self.side() >> level;
             if level + 1 == self.mult.len() {
                 plan.push(BlockPlan { attention: true, ..self.block(r, "in0", c, c, Resample::Keep) });
                 plan.push(BlockPlan { attention: false, ..self.block(r, "in1", c, c, Resample::Keep) });
@@ -194,10 +218,12 @@ impl UNetConfig {
             ("width", self.width),
             ("blocks", self.blocks),
             ("augment_dim", self.augment_dim),
+            ("classes", self.classes),
             ("mult", self.mult.iter().copied().max().unwrap_or(0)),
         ];
         let large = sizes.into_iter().filter(|(_, size)| *size > LIMIT);
-        large.map(|(key, size)| Problem::new(key, format!("must be at most {LIMIT}, not {size}"))).collect()
+        let large = large.map(|(key, size)| Problem::new(key, format!("must be at most {LIMIT}, not {size}")));
+        large.chain(patch_problem(self.patch)).collect()
     }
 
     /// Options that make no sense alone.
@@ -213,13 +239,16 @@ impl UNetConfig {
         require(dropout, "dropout", format!("must be in [0, 1), not {}", self.dropout));
         require(levels > 0, "mult", "must name at least one level".into());
         require(!self.mult.contains(&0), "mult", format!("must be positive, not {:?}", self.mult));
-        let sides: Vec<usize> = (0..levels.min(32)).map(|level| self.resolution >> level).collect();
-        let divisible = levels <= 32 && sides.last().is_none_or(|&r| r > 0 && r << (levels - 1) == self.resolution);
+        let sides: Vec<usize> = (0..levels.min(32)).map(|level| self.side() >> level).collect();
+        let divisible = levels <= 32 && self.resolution > 0 && self.resolution.is_multiple_of(self.unit());
         let exponent = levels.max(1) - 1;
-        let message = format!("must be a multiple of 2^{exponent} for {levels} levels, not {}", self.resolution);
+        let patches = if self.patch == 1 { String::new() } else { format!("{} · ", self.patch) };
+        let message =
+            format!("must be a multiple of {patches}2^{exponent} for {levels} levels, not {}", self.resolution);
         require(divisible, "resolution", message);
         for r in self.attention.iter().filter(|r| divisible && !sides.contains(r)) {
-            require(false, "attention", format!("{r} is the resolution of no level; those are {sides:?}"));
+            let message = format!("{r} is the side of the feature maps of no level; those are {sides:?}");
+            require(false, "attention", message);
         }
         problems
     }
@@ -259,10 +288,13 @@ impl BackboneConfig for UNetConfig {
         self.decoders
     }
     fn unit(&self) -> usize {
-        side_unit(self.mult.len())
+        side_unit(self.patch, self.mult.len())
     }
     fn resolution(&self) -> Option<usize> {
         Some(self.resolution)
+    }
+    fn classes(&self) -> usize {
+        self.classes
     }
     fn augment_dim(&self) -> usize {
         self.augment_dim
@@ -300,6 +332,16 @@ mod tests {
         assert!(!UNetConfig { mult: vec![], ..UNetConfig::default() }.validate().is_empty());
         assert!(!UNetConfig { width: usize::MAX - 3, ..UNetConfig::default() }.validate().is_empty());
         assert!(!UNetConfig { mult: vec![1; 64], ..UNetConfig::default() }.validate().is_empty());
+        for (resolution, patch, word) in
+            [(64, 0, "patch"), (64, 17, "patch"), (40, 2, "resolution"), (8, 2, "resolution")]
+        {
+            let problems = UNetConfig { resolution, patch, attention: vec![], ..UNetConfig::default() }.validate();
+            assert!(problems.len() == 1 && problems[0].key == word, "{problems:?}");
+        }
+        // Attention is placed by the feature maps, not by the image.
+        let patched = |attention| UNetConfig { resolution: 64, patch: 2, attention, ..UNetConfig::default() };
+        assert_eq!(patched(vec![32, 4]).validate(), []);
+        assert_eq!(patched(vec![64]).validate().len(), 1);
         // 224 channels would be 3 heads.
         let heads = UNetConfig { width: 224, mult: vec![1], attention: vec![32], ..UNetConfig::default() };
         assert!(heads.validate().iter().any(|p| p.message.contains("3 heads")));

@@ -6,12 +6,11 @@ use crossfade_math::process::{Cld, Outputs};
 use crossfade_math::{Adm, AttenuationFn, Coef, Field, GaussianFn, Process, ProcessFn, Scaling, Scalings};
 
 use super::backbone::{Backbone, BackboneConfig, Context};
+use super::guided::Conditioned;
 use super::mode::Mode;
 use super::network::{Network, NetworkConfig};
 use super::unet::RawHeads;
 use crate::engine::{Images, column, vector};
-use crate::error::Result;
-use crate::sample::{self, Predict};
 
 /// phi_hat and eps_hat.
 #[derive(Clone, Debug)]
@@ -92,44 +91,8 @@ impl Denoiser {
     /// `condition` `[B, condition_channels, H, W]`; none for a network without a condition.
     pub fn conditioned(&self, condition: Option<Tensor<4>>) -> Conditioned<'_> {
         let context = self.network.encode(condition, Mode::Eval);
-        Conditioned { network: &self.network, process: self.process, log_time: self.log_time, context }
-    }
-}
-
-/// A network with its process and what it knows of its condition: all that sampling evaluates.
-pub struct Conditioned<'a> {
-    /// The network, in evaluation mode.
-    pub network: &'a dyn Backbone,
-    /// The process that it was trained for.
-    pub process: Process,
-    /// Whether it embeds ln t, whatever the process.
-    pub log_time: bool,
-    /// What it knows of its condition.
-    pub context: Context,
-}
-
-impl Conditioned<'_> {
-    fn raw(&self, x_t: &Images, t: f64) -> RawHeads {
-        raw(self.network, &self.process, self.log_time, x_t.0.clone(), &[t], &self.context, Mode::Eval)
-    }
-
-    /// The outputs of a process with a single target at one time.
-    ///
-    /// # Shapes
-    /// As `target_output`.
-    pub(crate) fn target_output(&self, x_t: &Images, t: f64) -> TargetOutput {
-        target_output(&self.process, x_t, &[t], self.raw(x_t, t), self.network.mixing())
-    }
-}
-
-impl Predict<Images> for Conditioned<'_> {
-    fn predict(&self, x_t: &Images, t: f64) -> Result<sample::Heads<Images>> {
-        let Process::Adm(adm) = &self.process else {
-            unreachable!("samplers of attenuation run on attenuation only");
-        };
-        let heads = precondition(adm, x_t.0.clone(), &[t], self.raw(x_t, t));
-        let parts = adm.attenuation.parts();
-        Ok(sample::Heads { phi: Images::split(heads.phi, parts), eps: Images(heads.eps) })
+        let (process, log_time) = (self.process, self.log_time);
+        Conditioned { network: &self.network, process, log_time, context, guide: None }
     }
 }
 
@@ -137,7 +100,7 @@ impl Predict<Images> for Conditioned<'_> {
 ///
 /// # Shapes
 /// `x_t` `[B, inputs·C, H, W]`; `t` has one time for all samples, or one each.
-fn raw(
+pub(super) fn raw(
     network: &dyn Backbone,
     process: &Process,
     log_time: bool,
@@ -238,6 +201,7 @@ mod tests {
     use crate::engine::{Device, from_host, to_host};
     use crate::nn::{Decoders, NetworkPorts, UNetConfig, preset};
     use crate::rng::{Purpose, Stream};
+    use crate::sample::Predict;
     use crossfade_math::{Attenuation, NoiseScale};
 
     fn noise(shape: [usize; 4]) -> Tensor<4> {

@@ -157,6 +157,9 @@ impl BackboneConfig for NetworkConfig {
     fn resolution(&self) -> Option<usize> {
         self.options().resolution()
     }
+    fn classes(&self) -> usize {
+        self.options().classes()
+    }
     fn augment_dim(&self) -> usize {
         self.options().augment_dim()
     }
@@ -286,11 +289,11 @@ mod tests {
         let mode = Mode::Train { dropout: &key, statistics: &seen };
         let context = any.encode(None, mode).with_labels(labels.clone());
         let ours = any.forward(x.clone(), c_noise.clone(), &context, mode);
-        let want = bare.forward(x.clone(), c_noise.clone(), labels, Some(&key));
+        let want = bare.forward(x.clone(), c_noise.clone(), &Context::default().with_labels(labels), Some(&key));
         assert_eq!(gradients(&any, learn(&ours)), gradients(&bare, learn(&want)));
         same(ours, want);
         let eval = any.forward(x.clone(), c_noise.clone(), &Context::default(), Mode::Eval);
-        same(eval, bare.forward(x.clone(), c_noise.clone(), None, None));
+        same(eval, bare.forward(x.clone(), c_noise.clone(), &Context::default(), None));
         assert_eq!(any.mixing().map(to_host), Backbone::mixing(&bare).map(to_host));
 
         let bare = nonzero(cond_unet().lazy(PORTS, &device));

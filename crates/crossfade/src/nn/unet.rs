@@ -7,7 +7,7 @@ use super::block::Block;
 use super::config::{BlockPlan, Decoders, UNetConfig};
 use super::dropout::DropoutKey;
 use super::embed::sinusoids;
-use super::functional::{concat, silu};
+use super::functional::{concat, pixel_shuffle, pixel_unshuffle, silu};
 use super::gate::Decouple;
 use super::init::{Init, MIXING, Scope};
 use super::layers::{Conv, Dense, GroupNorm2d, groups};
@@ -37,6 +37,7 @@ impl RawHeads {
 #[derive(Module, Debug)]
 pub struct UNet {
     map_augment: Option<Dense>,
+    map_label: Option<Dense>,
     map_layer0: Dense,
     map_layer1: Dense,
     enc: Stages,
@@ -52,6 +53,7 @@ pub struct UNet {
     mixing_logit: Option<Param<Tensor<1>>>,
     width: usize,
     levels: usize,
+    patch: usize,
     skip_scaling: bool,
 }
 
@@ -67,7 +69,8 @@ impl UNet {
     /// A network whose parameters have names and shapes only, until their first use.
     pub(super) fn new(config: &UNetConfig, ports: NetworkPorts, seed: u64, device: &Device) -> Self {
         let root = Scope::root(seed, device);
-        let (m, c, emb) = (config.width, config.channels, 4 * config.width);
+        // A pixel of the feature maps stands for a square of the image, whose values are its channels.
+        let (m, c, emb) = (config.width, config.channels * config.patch_area(), 4 * config.width);
         let top = m * config.mult[0];
         let bottom = m * config.mult[config.mult.len() - 1];
         let two = config.decoders == Decoders::Two;
@@ -78,6 +81,9 @@ impl UNet {
         Self {
             map_augment: (config.augment_dim > 0)
                 .then(|| Dense::without_bias(&root.at("map_augment"), config.augment_dim, m, Init::Zeros)),
+            // Without a bias, so that no class is the zero vector.
+            map_label: (config.classes > 0)
+                .then(|| Dense::without_bias(&root.at("map_label"), config.classes, m, Init::fan_in(config.classes))),
             map_layer0: Dense::new(&root.at("map_layer0"), m, emb),
             map_layer1: Dense::new(&root.at("map_layer1"), emb, emb),
             enc: encoder(&root.at("enc"), config, c * ports.inputs, emb),
@@ -90,29 +96,31 @@ impl UNet {
             out_norm2: two.then(|| norm("out_norm2")),
             out_conv2: two.then(|| conv("out_conv2", 1)),
             branch: (config.decoders == Decoders::Conv).then(|| Branch::new(&root.at("branch"), top, c)),
-            mixing_logit: ports.mixed.then(|| root.param("mixing_logit", [c], MIXING)),
+            mixing_logit: ports.mixed.then(|| root.param("mixing_logit", [config.channels], MIXING)),
             width: m,
             levels: config.mult.len(),
+            patch: config.patch,
             skip_scaling: config.skip_scaling,
         }
     }
 
-    /// F(x; c_noise, labels). `x` is already multiplied by c_in; dropout acts only where a key is given.
+    /// F(x; c_noise, context). `x` is already multiplied by c_in; dropout acts only where a key is given.
     ///
     /// # Shapes
-    /// `x` `[B, C, H, W]` with H and W multiples of 2^(levels−1), `c_noise` `[B]`, `labels` `[B, augment_dim]`.
+    /// `x` `[B, C, H, W]` with H and W multiples of patch·2^(levels−1), `c_noise` `[B]`. Inside, feature maps have the side
+    /// H/patch.
     pub fn forward(
         &self,
         x: Tensor<4>,
         c_noise: Tensor<1>,
-        labels: Option<Tensor<2>>,
+        context: &Context,
         dropout: Option<&DropoutKey>,
     ) -> RawHeads {
         let [_, _, h, w] = x.dims();
-        let unit = 1 << (self.levels - 1);
+        let unit = self.patch << (self.levels - 1);
         assert!(h % unit == 0 && w % unit == 0, "an image of {h}x{w} needs sides that are multiples of {unit}");
-        let emb = self.embedding(c_noise, labels);
-        let skips = self.encoder_outputs(x, &emb, dropout);
+        let emb = self.embedding(c_noise, context);
+        let skips = self.encoder_outputs(pixel_unshuffle(x, self.patch), &emb, dropout);
         let bottom = skips[skips.len() - 1].clone();
         // The last decoder takes the skips by value, so that each is freed as soon as it has been read.
         let second = self.dec2.is_some().then(|| (bottom.clone(), skips.clone()));
@@ -126,16 +134,25 @@ impl UNet {
             }
             _ => branch,
         };
-        RawHeads { phi, eps }
+        let shuffle = |raw| pixel_shuffle(raw, self.patch);
+        RawHeads { phi: shuffle(phi), eps: eps.map(shuffle) }
     }
 
+    /// The embedding of the noise level, of the class and of the augmentation (§4.2, §4.8).
+    ///
     /// # Shapes
-    /// `c_noise` `[B]`, `labels` `[B, augment_dim]` to `[B, 4·width]`.
-    fn embedding(&self, c_noise: Tensor<1>, labels: Option<Tensor<2>>) -> Tensor<2> {
+    /// `c_noise` `[B]`, labels `[B, augment_dim]`, classes `[B, classes]` to `[B, 4·width]`.
+    fn embedding(&self, c_noise: Tensor<1>, context: &Context) -> Tensor<2> {
         let mut e = sinusoids(c_noise, self.width);
-        if let Some(labels) = labels {
+        if let Some(classes) = &context.classes {
+            let map = self.map_label.as_ref().expect("classes are for networks with classes > 0");
+            // As EDM: √N makes the entries of a class's vector as large as the sinusoids, whatever N is.
+            let gain = (classes.dims()[1] as f64).sqrt();
+            e = e + map.forward(classes.clone() * gain);
+        }
+        if let Some(labels) = &context.labels {
             let map = self.map_augment.as_ref();
-            e = e + map.expect("labels are for networks with augment_dim > 0").forward(labels);
+            e = e + map.expect("labels are for networks with augment_dim > 0").forward(labels.clone());
         }
         silu(self.map_layer1.forward(silu(self.map_layer0.forward(e))))
     }
@@ -180,7 +197,7 @@ impl Backbone for UNet {
         Context::default()
     }
     fn forward(&self, x: Tensor<4>, c_noise: Tensor<1>, context: &Context, mode: Mode) -> RawHeads {
-        Self::forward(self, x, c_noise, context.labels.clone(), mode.dropout())
+        Self::forward(self, x, c_noise, context, mode.dropout())
     }
     fn mixing(&self) -> Option<Tensor<1>> {
         self.mixing_logit.as_ref().map(|logit| activation::sigmoid(logit.val()))
@@ -204,7 +221,7 @@ impl Branch {
 }
 
 fn encoder(scope: &Scope, config: &UNetConfig, inputs: usize, emb: usize) -> Stages {
-    let r = config.resolution;
+    let r = config.side();
     let name = format!("{r}x{r}_conv");
     let conv = Conv::new(&scope.at(&name), inputs, config.width * config.mult[0], 3);
     Stages { first: Some((name, conv)), blocks: blocks(scope, &config.encoder_plan(), emb, config.dropout) }
@@ -263,11 +280,43 @@ mod tests {
         assert!((variance("out_conv.weight") - 1.0).abs() < 0.1);
     }
 
+    /// A network with patches is the one with as many channels more, between the two shuffles: outputs of both heads,
+    /// gradients and names of all parameters. With two inputs (CLD) and two parts of phi.
+    #[test]
+    fn patches_are_channels_of_a_network_at_half_the_size() {
+        let device = Device::flex().autodiff();
+        let ports = NetworkPorts { inputs: 2, phi_parts: 2, mixed: false };
+        for decoders in [Decoders::Two, Decoders::One, Decoders::Conv] {
+            let plain = UNetConfig { channels: 4, resolution: 8, attention: vec![4], ..tiny(decoders) };
+            let patched = UNetConfig { channels: 1, resolution: 16, patch: 2, ..plain.clone() };
+            assert_eq!((patched.validate(), patched.unit()), (vec![], 4));
+            assert_eq!(patched.state_shapes(ports), plain.state_shapes(ports));
+            let [a, b] = [&plain, &patched].map(|config| config.init(ports, 3, &device));
+            let values = (0..2 * 2 * 16 * 24).map(|i| (i as f32 * 0.37).sin()).collect();
+            let x = from_vec(values, [2, 2, 16, 24], &device).require_grad();
+            let c_noise = vector(&[-0.5, -0.1], &device);
+            let expected = a.forward(pixel_unshuffle(x.clone(), 2), c_noise.clone(), &Context::default(), None);
+            let found = b.forward(x.clone(), c_noise, &Context::default(), None);
+            assert_eq!(found.phi.dims(), [2, 2, 16, 24]);
+            let pairs = [(Some(expected.phi.clone()), Some(found.phi.clone())), (expected.eps, found.eps)];
+            for (expected, found) in pairs {
+                let expected = expected.map(|raw| to_host(pixel_shuffle(raw, 2)));
+                assert_eq!(expected, found.map(to_host), "{decoders:?}");
+            }
+            // A loss that weighs every output pixel differently.
+            let weigh = |raw: Tensor<4>| (raw.clone() * raw.detach().sin()).sum();
+            let [expected, found] = [pixel_shuffle(expected.phi, 2), found.phi].map(|phi| weigh(phi).backward());
+            let input = |grads: &_| to_host(x.grad(grads).unwrap());
+            assert_eq!(input(&expected), input(&found));
+            assert!(input(&found).iter().any(|&g| g != 0.0));
+        }
+    }
+
     #[test]
     fn the_branch_starts_silent_and_learns() {
         let device = Device::flex();
         let net = tiny(Decoders::Conv).init(NetworkPorts::default(), 0, &device);
-        let raw = net.forward(images(2, &device), vector(&[-1.0, 0.0], &device), None, None);
+        let raw = net.forward(images(2, &device), vector(&[-1.0, 0.0], &device), &Context::default(), None);
         assert!(to_host(raw.eps.unwrap()).iter().all(|&v| v == 0.0));
         assert!(to_host(raw.phi).iter().any(|&v| v != 0.0));
         assert!(collect(&net).iter().any(|(name, ..)| name == "branch.conv1.weight"));
@@ -281,7 +330,7 @@ mod tests {
             let net = nonzero(&config, &device);
             let run = |x: Tensor<4>, samples: &[u64], step| {
                 let key = DropoutKey { seed: 1, step, samples: samples.to_vec() };
-                net.forward(x, vector(&vec![-0.5; samples.len()], &device), None, Some(&key))
+                net.forward(x, vector(&vec![-0.5; samples.len()], &device), &Context::default(), Some(&key))
             };
             let x = images(2, &device);
             let both = run(x.clone(), &[8, 9], 0);

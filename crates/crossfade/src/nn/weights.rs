@@ -118,7 +118,7 @@ pub fn load<M: Module>(module: M, path: &Path, ignored: &[String]) -> Result<M> 
 mod tests {
     use super::*;
     use crate::engine::Device;
-    use crate::nn::{NetworkPorts, UNet, preset};
+    use crate::nn::{Context, NetworkPorts, UNet, preset};
     use crate::tensorfile::save_tensors;
     use std::path::PathBuf;
 
@@ -150,7 +150,7 @@ mod tests {
         let trained = preset("tiny").unwrap().load(NetworkPorts::default(), &path, &Device::flex()).unwrap().train();
         let device = Device::flex().autodiff();
         let x = Tensor::ones([1, 3, 16, 16], &device);
-        let raw = trained.forward(x, Tensor::zeros([1], &device), None, None);
+        let raw = trained.forward(x, Tensor::zeros([1], &device), &Context::default(), None);
         let loss = raw.phi.sum() + raw.eps.unwrap().sum();
         assert_eq!(gradients(&trained, loss.backward()).len(), collect(&trained).len());
     }

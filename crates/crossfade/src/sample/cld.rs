@@ -9,6 +9,11 @@ use std::cell::Cell;
 pub trait VelocityScore<F> {
     /// ∇_v ln p_t(x, v).
     fn score(&self, x: &F, v: &F, t: f64) -> Result<F>;
+
+    /// Network evaluations that this takes at time t: 2 where the network is guided.
+    fn evaluations(&self, _t: f64) -> usize {
+        1
+    }
 }
 
 /// A network and the process that it was trained for.
@@ -26,9 +31,9 @@ impl<'a, F: Field> CldProblem<'a, F> {
         Self { net, cld, evaluations: Cell::new(0) }
     }
 
-    /// Evaluates the network once.
+    /// The score that the network predicts.
     fn score(&self, x: &F, v: &F, t: f64) -> Result<F> {
-        self.evaluations.set(self.evaluations.get() + 1);
+        self.evaluations.set(self.evaluations.get() + self.net.evaluations(t));
         self.net.score(x, v, t)
     }
 }

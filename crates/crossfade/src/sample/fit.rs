@@ -4,7 +4,7 @@
 //! which form a sampler uses on a process.
 use super::cld::{CldProblem, VelocityScore};
 use super::gaussian::{Denoise, GaussianProblem};
-use super::{AttenuationProblem, Heads, Hooks, Predict, Sampler};
+use super::{AttenuationProblem, Guidance, Heads, Hooks, Predict, Sampler};
 use crate::error::{Error, Result};
 use crossfade_math::process::Cld;
 use crossfade_math::{Adm, Gaussian, GaussianFn, Grid, GridKind, Prediction, Process, ProcessFn};
@@ -23,6 +23,21 @@ pub enum Form {
     Gaussian(Gaussian),
     /// By the score of the velocity in CLD.
     Velocity(Cld),
+}
+
+/// What changes the number of network evaluations of a run besides its times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EvaluationOptions {
+    /// A guided prediction takes two evaluations.
+    pub guidance: Guidance,
+    /// The evaluation at t = 1 is saved where its result is known (§3.5).
+    pub free_first_step: bool,
+}
+
+impl Default for EvaluationOptions {
+    fn default() -> Self {
+        Self { guidance: Guidance::NONE, free_first_step: false }
+    }
 }
 
 impl Sampler {
@@ -104,29 +119,43 @@ impl Sampler {
     }
 
     /// The number of network evaluations of a run. It is counted by running the sampler on a single number, because
-    /// samplers treat their first and last steps differently.
-    pub fn evaluations(self, process: &Process, times: &[f64]) -> Result<usize> {
+    /// samplers treat their first and last steps differently, and evaluate the network between the times of the grid.
+    pub fn evaluations(self, process: &Process, times: &[f64], options: EvaluationOptions) -> Result<usize> {
+        let EvaluationOptions { guidance, free_first_step } = options;
+        let mean_x0 = free_first_step.then_some(0.0);
         let sampler = self.resolved(process)?;
         let mut hooks = Hooks { noise: &mut |_| 0.0, observe: &mut |_| () };
-        let net = ZeroNetwork { phi_parts: process.phi_parts() };
+        let net = ZeroNetwork { phi_parts: process.phi_parts(), guidance };
         let sampled = match sampler.form(process) {
             Some(Form::Velocity(cld)) => sampler.run(&CldProblem::new(&net, cld), times, (0.0, 0.0), &mut hooks),
             Some(Form::Gaussian(gaussian)) => {
-                sampler.run(&GaussianProblem::new(&net, gaussian), times, 1.0, &mut hooks)
+                let mut problem = GaussianProblem::new(&net, gaussian);
+                problem.mean_x0 = mean_x0;
+                sampler.run(&problem, times, 1.0, &mut hooks)
             }
-            Some(Form::Attenuation(adm)) => sampler.run(&AttenuationProblem::new(&net, adm), times, 1.0, &mut hooks),
+            Some(Form::Attenuation(adm)) => {
+                let mut problem = AttenuationProblem::new(&net, adm);
+                problem.mean_x0 = mean_x0;
+                sampler.run(&problem, times, 1.0, &mut hooks)
+            }
             None => Err(Error::Run(format!("{} has no form of {}", sampler.name(), process.name()))),
         };
         Ok(sampled?.nfe)
     }
 
     /// The largest number of steps with at most `most` evaluations; 1 if even one step takes more.
-    pub(crate) fn steps_within(self, process: &Process, grid: &Grid, most: usize) -> Result<usize> {
-        let evaluations = |steps: usize| self.evaluations(process, &self.times(process, grid, steps)?);
+    pub(crate) fn steps_within(
+        self,
+        process: &Process,
+        grid: &Grid,
+        options: EvaluationOptions,
+        most: usize,
+    ) -> Result<usize> {
+        let evaluations = |steps: usize| self.evaluations(process, &self.times(process, grid, steps)?, options);
         // The first guess may be off: some samplers take fewer evaluations in the first or last step, and some grids
         // have an extra step at the end.
         let mut steps = (most / self.evaluations_per_step()).max(1);
-        while steps < most && evaluations(steps + 1).is_ok_and(|n| n <= most) {
+        while steps <= most && evaluations(steps + 1).is_ok_and(|n| n <= most) {
             steps += 1;
         }
         while steps > 1 && evaluations(steps)? > most {
@@ -139,11 +168,15 @@ impl Sampler {
 /// A network whose outputs are all zero, to count evaluations.
 struct ZeroNetwork {
     phi_parts: usize,
+    guidance: Guidance,
 }
 
 impl Predict<f64> for ZeroNetwork {
     fn predict(&self, _: &f64, _: f64) -> Result<Heads<f64>> {
         Ok(Heads { phi: vec![0.0; self.phi_parts], eps: 0.0 })
+    }
+    fn evaluations(&self, t: f64) -> usize {
+        self.guidance.evaluations(t)
     }
 }
 
@@ -151,10 +184,16 @@ impl Denoise<f64> for ZeroNetwork {
     fn denoise(&self, _: &f64, _: f64) -> Result<Prediction<f64>> {
         Ok(Prediction { x0: 0.0, eps: 0.0 })
     }
+    fn evaluations(&self, t: f64) -> usize {
+        self.guidance.evaluations(t)
+    }
 }
 
 impl VelocityScore<f64> for ZeroNetwork {
     fn score(&self, _: &f64, _: &f64, _: f64) -> Result<f64> {
         Ok(0.0)
+    }
+    fn evaluations(&self, t: f64) -> usize {
+        self.guidance.evaluations(t)
     }
 }

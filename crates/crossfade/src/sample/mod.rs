@@ -13,13 +13,15 @@ mod first_order;
 mod fit;
 mod fitted;
 pub mod gaussian;
+mod guidance;
 mod midpoint;
 mod predictor_corrector;
 mod reference_heun;
 mod registry;
 
-pub use fit::Form;
+pub use fit::{EvaluationOptions, Form};
 pub use fitted::FittedTimes;
+pub use guidance::Guidance;
 pub use registry::Sampler;
 
 use crate::error::{Error, Result};
@@ -39,6 +41,11 @@ pub struct Heads<F> {
 pub trait Predict<F> {
     /// phi_hat and eps_hat at (x_t, t); t is in (0, 1].
     fn predict(&self, x_t: &F, t: f64) -> Result<Heads<F>>;
+
+    /// Network evaluations that a prediction at time t takes: 2 where it is guided.
+    fn evaluations(&self, _t: f64) -> usize {
+        1
+    }
 }
 
 /// A network, the process that it was trained for, and the settings of a run.
@@ -51,6 +58,8 @@ pub struct AttenuationProblem<'a, F> {
     pub blend: Blend,
     /// x̂_0 is clamped to ±clip at every step.
     pub clip: Option<f64>,
+    /// E[x_0]. With it the network is not evaluated at t = 1, where its ideal outputs are known (§3.5).
+    pub mean_x0: Option<F>,
     /// Network evaluations so far.
     evaluations: Cell<usize>,
 }
@@ -58,14 +67,25 @@ pub struct AttenuationProblem<'a, F> {
 impl<'a, F: Field> AttenuationProblem<'a, F> {
     /// A problem without clamping, with the estimate of both heads.
     pub fn new(net: &'a dyn Predict<F>, process: Adm) -> Self {
-        Self { net, process, blend: Blend::Heads, clip: None, evaluations: Cell::new(0) }
+        Self { net, process, blend: Blend::Heads, clip: None, mean_x0: None, evaluations: Cell::new(0) }
     }
 
-    /// Evaluates the network once at (x_t, t).
+    /// The estimate of the network at (x_t, t), unless its ideal outputs are known.
     fn estimate(&self, x_t: &F, t: f64) -> Result<Estimate<F>> {
-        self.evaluations.set(self.evaluations.get() + 1);
-        let heads = self.net.predict(x_t, t)?;
+        let heads = match self.known_heads(x_t, t) {
+            Some(known) => known,
+            None => {
+                self.evaluations.set(self.evaluations.get() + self.net.evaluations(t));
+                self.net.predict(x_t, t)?
+            }
+        };
         Ok(self.blend.estimate(&self.process, x_t, &heads.phi, &heads.eps, t, self.clip))
+    }
+
+    /// The ideal outputs at t = 1, where x_1 = σ_1 eps: E[phi], and eps itself.
+    fn known_heads(&self, x_t: &F, t: f64) -> Option<Heads<F>> {
+        let mean = self.mean_x0.as_ref().filter(|_| t == 1.0)?;
+        Some(Heads { phi: self.process.mean_phi(mean)?, eps: x_t.scale(1.0 / self.process.noise.sigma(t)) })
     }
 
     /// The deterministic first-order step from t to s, which is exact if phi and eps are constant.

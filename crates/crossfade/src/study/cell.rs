@@ -1,7 +1,7 @@
 //! The files of a study: its record, the identities of its models, and one file per cell.
 use super::plan::{Plan, Row};
 use crate::checkpoint::Checkpoint;
-use crate::config::{RunConfig, SampleConfig, Study};
+use crate::config::{RunConfig, SampleConfig, Study, Training};
 use crate::digest::{sha256, sha256_file};
 use crate::error::{Error, Result};
 use crate::files::{read_limited, write_atomic};
@@ -33,11 +33,11 @@ pub(super) struct Record {
     pub reference: String,
 }
 
-/// The identity of a trained model: `identities/NAME.json`.
+/// The identity of a finished training: `identities/NAME.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Identity {
-    /// Its name in the study.
+    /// The name of the training in the study.
     pub name: String,
     /// Its configuration.
     pub config: String,
@@ -76,7 +76,7 @@ impl Identity {
     }
 }
 
-/// One measurement to make: a row, a column and a seed.
+/// One measurement to make: a row, a column, a training and a sampling seed.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     /// The index of the row.
@@ -105,11 +105,15 @@ pub(super) struct CellResult {
     pub values: Vec<(String, f64)>,
     /// (t, mean square of the estimate of x_0 at t minus the final x_0), if the study measures it.
     pub estimate: Vec<[f64; 2]>,
+    /// (t, all values of the metric of the pictures x̂_0(t)), if the study measures them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub estimate_metric: Vec<(f64, Vec<(String, f64)>)>,
     /// The duration of the measurement.
     pub seconds: f64,
 }
 
-/// The cells of a row and column, in the order of the seeds; none where the row does not fit the column.
+/// The cells of one training in a row and column, in the order of the sampling seeds; none where the row does not fit the
+/// column.
 pub(super) fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Identity) -> Result<Vec<Cell>> {
     let config = RunConfig::parse(&identity.config, &identity.name)?;
     let Some(sample) = of.sampling(&config, &record.study, column)? else { return Ok(vec![]) };
@@ -163,9 +167,9 @@ impl StudyDir {
         Ok(())
     }
 
-    /// The identity of model `number`, if it is trained already.
-    pub fn known(&self, study: &Study, number: usize) -> Option<Identity> {
-        readable(&self.identity(&crate::config::slug(&study.model[number].name)))
+    /// The identity of a training, if it is finished already.
+    pub fn known(&self, training: &Training) -> Option<Identity> {
+        readable(&self.identity(&training.slug))
     }
 
     /// The result of a cell, if it exists.
@@ -223,7 +227,7 @@ fn revisions(plan: &Plan) -> Result<BTreeMap<String, u32>> {
     let mut all = BTreeMap::from([(SHARED.to_string(), SHARED_REVISION), (METRIC.to_string(), metric)]);
     for row in plan.rows() {
         for &column in plan.study.sample.columns() {
-            if let Some(sample) = row.sampling(&plan.models[row.model].config, &plan.study, column)? {
+            if let Some(sample) = row.sampling(plan.config_of(&row), &plan.study, column)? {
                 all.insert(sampler_entry(sample.sampler), sample.sampler.revision());
             }
         }

@@ -8,6 +8,8 @@ use crate::plot::{Band, Chart, Series};
 pub(super) const CHART: &str = "chart.svg";
 /// The file of the chart of the estimate of x_0 over t.
 pub(super) const ESTIMATE: &str = "estimate.svg";
+/// The file of the chart of the metric of the pictures x̂_0(t) over t.
+pub(super) const ESTIMATE_METRIC: &str = "estimate-metric.svg";
 
 impl Results {
     /// The charts for which there are values: file name and SVG.
@@ -17,8 +19,16 @@ impl Results {
         if let Some(value) = self.tabled().filter(|_| measured && self.columns.len() > 1) {
             found.push((CHART, self.over_evaluations(value)?));
         }
-        if self.rows.iter().any(|row| row.entries.iter().flatten().any(|e| !e.estimate.is_empty())) {
-            found.push((ESTIMATE, self.estimates()?));
+        let any = |of: fn(&Entry) -> &[[f64; 2]]| {
+            self.rows.iter().any(|row| row.entries.iter().flatten().any(|e| !of(e).is_empty()))
+        };
+        if any(|e| &e.estimate) {
+            found.push((ESTIMATE, self.over_time("mean square of x̂_0(t) − x_0", false, |e| &e.estimate)?));
+        }
+        if let Some(value) = self.tabled().filter(|_| any(|e| &e.estimate_metric)) {
+            let label = format!("{} of the pictures x̂_0(t)", value.title);
+            let log = value.better == Better::Lower;
+            found.push((ESTIMATE_METRIC, self.over_time(&label, log, |e| &e.estimate_metric)?));
         }
         Ok(found)
     }
@@ -50,14 +60,14 @@ impl Results {
         chart.svg(&low.into_iter().zip(high).map(|(low, high)| Band { low, high }).collect::<Vec<_>>())
     }
 
-    /// How the estimate of x_0 approaches the final one over t, for the largest column (Fig. 2).
-    fn estimates(&self) -> Result<String> {
+    /// How the estimate of x_0 approaches the final one, or the data, over t, for the largest column (Fig. 2).
+    fn over_time(&self, label: &str, log: bool, of: fn(&Entry) -> &[[f64; 2]]) -> Result<String> {
         let Some((_, last)) = self.columns.iter().enumerate().map(|(i, n)| (n, i)).max() else {
             return Ok(String::new());
         };
         let line = |row: &super::RowResult| -> Option<Series> {
             let entry = row.entries[last].as_ref()?;
-            let points = entry.estimate.iter().map(|p| (p[0], p[1])).collect();
+            let points = of(entry).iter().map(|p| (p[0], p[1])).collect();
             Some(Series { name: row.label.clone(), points })
         };
         let chart = Chart {
@@ -66,10 +76,12 @@ impl Results {
                 self.title, self.columns[last], self.columns_are
             ),
             x_label: "t".into(),
-            y_label: "mean square of x̂_0(t) − x_0".into(),
+            y_label: label.into(),
             log: false,
             series: self.rows.iter().filter_map(line).collect(),
         };
+        let positive = chart.series.iter().all(|series| series.points.iter().all(|p| p.1 > 0.0));
+        let chart = Chart { log: log && positive, ..chart };
         chart.svg(&[])
     }
 }

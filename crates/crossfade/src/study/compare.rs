@@ -187,14 +187,14 @@ fn likeness(
         let (mut outputs, mut targets) = (vec![], vec![]);
         for (i, checkpoint) in checkpoints.iter().enumerate() {
             let Some(row) = rows.iter().find(|row| row.model == i) else { continue };
-            let Some(sample) = row.sampling(&plan.models[i].config, &plan.study, column)? else { continue };
+            let Some(sample) = row.sampling(plan.config_of(row), &plan.study, column)? else { continue };
             let pipeline = Pipeline::open(checkpoint, Weights::Ema, &sample, device)?;
             let Some(set) = &held_out else {
                 let mut own = vec![];
                 let batch = request.batch.max(1);
                 for from in (0..count).step_by(batch) {
                     let to = (from + batch as u64).min(count);
-                    own.extend(images(&pipeline, seed, [from, to], None)?.images);
+                    own.extend(images(&pipeline, seed, [from, to], None, 0)?.images);
                 }
                 outputs.push(own);
                 continue;

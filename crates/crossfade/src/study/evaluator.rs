@@ -121,6 +121,10 @@ impl Evaluator {
         if evaluate.estimate {
             facts.push(("estimate".into(), "mean square of x̂_0(t) − x_0 over values in [−1, 1]".into()));
         }
+        if evaluate.estimate_metric > 0 {
+            let times = evaluate.estimate_metric;
+            facts.push(("estimate metric".into(), format!("the metric of x̂_0(t) at {times} times")));
+        }
         Ok(Self { spec, metric, reference, held_out, prepared: false, facts, reference_text })
     }
 
@@ -148,7 +152,7 @@ impl Evaluator {
             return Err(Error::Run(format!("the metric {} was not opened", self.spec.name)));
         };
         // The statistics of the reference do not depend on whether the estimate of x_0 is measured.
-        let facts: Vec<_> = self.facts.iter().filter(|(key, _)| key != "estimate").collect();
+        let facts: Vec<_> = self.facts.iter().filter(|(key, _)| !key.starts_with("estimate")).collect();
         let key = sha256(format!("{:?} revision {}", facts, self.spec.revision).as_bytes())[..32].to_string();
         let store = Some(ReferenceStore { key, cache, shared });
         let mut work = ReferenceWork { store, stop, progress };

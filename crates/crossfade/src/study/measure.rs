@@ -35,6 +35,8 @@ fn reduced(image: &Image) -> Image {
 /// The state of a measurement.
 struct Progress<'a> {
     accumulator: Box<dyn Accumulator + 'a>,
+    /// Of the pictures x̂_0(t), by t, if the study measures them.
+    estimates: Vec<(f64, Box<dyn Accumulator + 'a>)>,
     /// The first images, for the sheet.
     shown: Vec<Image>,
     /// Network evaluations per image.
@@ -59,15 +61,25 @@ impl Work<'_> {
     ) -> Result<Option<CellResult>> {
         let began = Instant::now();
         let accumulator = self.evaluator.accumulator()?;
-        let (mut progress, mut curve) = (Progress { accumulator, shown: vec![], nfe: 0 }, Curve::default());
+        let (mut progress, mut curve) =
+            (Progress { accumulator, estimates: vec![], shown: vec![], nfe: 0 }, Curve::default());
         let pipeline = pipeline.with_sample(&cell.sample)?;
         let complete = match self.evaluator.held_out() {
             None => self.batches(cell, tell, &mut |part| {
-                let watched = Some(&mut curve).filter(|_| self.plan.study.evaluate.estimate);
-                let made = images(&pipeline, cell.seed, part, watched)?;
+                let evaluate = &self.plan.study.evaluate;
+                let watched = Some(&mut curve).filter(|_| evaluate.estimate);
+                let made = images(&pipeline, cell.seed, part, watched, evaluate.estimate_metric)?;
                 progress.nfe = made.nfe;
                 let sample = |(k, image)| sample(format!("image {k} of seed {}", cell.seed), image, None);
-                progress.add((part[0]..).zip(made.images).map(sample).collect())
+                let samples = |images: Vec<Image>| (part[0]..).zip(images).map(sample).collect();
+                // All batches of a cell have the same times.
+                for (i, (t, pictures)) in made.estimates.into_iter().enumerate() {
+                    if progress.estimates.len() == i {
+                        progress.estimates.push((t, self.evaluator.accumulator()?));
+                    }
+                    progress.estimates[i].1.add(samples(pictures))?;
+                }
+                progress.add(samples(made.images))
             })?,
             Some(set) => {
                 progress.nfe = pipeline.evaluations()?;
@@ -83,16 +95,18 @@ impl Work<'_> {
         if !complete {
             return Ok(None);
         }
-        let Progress { accumulator, shown, nfe } = progress;
+        let Progress { accumulator, estimates, shown, nfe } = progress;
         let values = accumulator.finish()?.report.values;
-        // One sheet per row and column is enough for the report.
+        let finish = |(t, accumulator): (f64, Box<dyn Accumulator>)| Ok((t, accumulator.finish()?.report.values));
+        let estimate_metric = estimates.into_iter().map(finish).collect::<Result<Vec<_>>>()?;
+        // One sheet per training, row and column is enough.
         if cell.seed == self.plan.study.sample.seeds[0] {
             let sheet = contact_sheet(&shown.iter().map(reduced).collect::<Vec<_>>(), SHEET_COLUMNS, 1, 1);
             write_atomic(self.dir.sheet(&cell.key), &sheet.encode_png(&[])?)?;
         }
         let (key, count) = (cell.key.clone(), self.plan.study.sample.count);
         let seconds = began.elapsed().as_secs_f64();
-        Ok(Some(CellResult { key, count, nfe, values, estimate: curve.points()?, seconds }))
+        Ok(Some(CellResult { key, count, nfe, values, estimate: curve.points()?, estimate_metric, seconds }))
     }
 
     /// Calls `work` for the images of a cell batch by batch, `[from, to]`, and reports progress; false if it was stopped.
@@ -103,7 +117,7 @@ impl Work<'_> {
         work: &mut dyn FnMut([u64; 2]) -> Result<()>,
     ) -> Result<bool> {
         let row = &rows(&self.plan.study)[cell.row];
-        let (cost, count) = (self.cost(row.model, cell)?, self.plan.study.sample.count);
+        let (cost, count) = (self.cost(cell)?, self.plan.study.sample.count);
         let mut report = |done: u64| {
             self.done.set(self.done.get() + done);
             let (done, all) = (self.done.get(), self.all);

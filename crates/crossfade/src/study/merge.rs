@@ -1,6 +1,7 @@
 //! Merging the directories of shards.
 use super::cell::{CellResult, Identity, Record, StudyDir, read, readable, write};
 use super::results::{Results, collate};
+use crate::config::Training;
 use crate::data::Image;
 use crate::data::image::MAX_FILE;
 use crate::error::{Error, Result};
@@ -28,13 +29,12 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
     first.study.validate()?;
     // All shards are checked before anything is written.
     let mut identities: Vec<(String, Identity)> = vec![];
-    for model in &first.study.model {
-        let slug = crate::config::slug(&model.name);
+    for Training { name, slug, .. } in first.study.trainings() {
         let mut known: Option<Identity> = None;
         for shard in shards {
             let Some(identity) = readable::<Identity>(&StudyDir(shard.clone()).identity(&slug)) else { continue };
             if known.as_ref().is_some_and(|known| !known.is_same(&identity)) {
-                let problem = format!("the model {} has other weights than in another shard", model.name);
+                let problem = format!("the model {name} has other weights than in another shard");
                 return Err(Error::file(shard, problem));
             }
             known.get_or_insert(identity);
@@ -43,8 +43,7 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
     }
     to.create()?;
     write(&to.record(), first)?;
-    for model in &first.study.model {
-        let slug = crate::config::slug(&model.name);
+    for Training { slug, .. } in first.study.trainings() {
         let path = to.identity(&slug);
         match identities.iter().find(|(known, _)| *known == slug) {
             Some((_, identity)) => write(&path, identity)?,

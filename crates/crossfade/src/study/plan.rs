@@ -1,18 +1,17 @@
 //! A study with the configurations of its models, its rows and its columns.
 use crate::checkpoint::{self, Checkpoint};
-use crate::config::{RunConfig, SampleConfig, Study, StudyModel, slug};
+use crate::config::{RunConfig, SampleConfig, Study, StudyModel, Training};
 use crate::error::{Error, Result};
 use crate::metrics::Compared;
+use crate::nn::BackboneConfig;
 use crossfade_math::GridKind;
 use std::path::{Path, PathBuf};
 
-/// One model of a study.
+/// One training of a model of a study.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// Its name in tables.
-    pub name: String,
-    /// Its name in files.
-    pub slug: String,
+    /// The model and the seed.
+    pub training: Training,
     /// Its configuration of training and sampling.
     pub config: RunConfig,
     /// Its weights, if they are not trained by the study.
@@ -30,6 +29,8 @@ pub struct Row {
     pub grid: Option<String>,
     /// How the heads are blended.
     pub blend: Option<String>,
+    /// The weight of guidance.
+    pub guidance: Option<String>,
     /// The text that distinguishes it from the other rows.
     pub label: String,
 }
@@ -39,7 +40,7 @@ pub struct Row {
 pub struct Plan {
     /// The study as in its file.
     pub study: Study,
-    /// The models, in the order of the study.
+    /// The trainings of the models, in the order of the study.
     pub models: Vec<Model>,
     /// The configuration that the models start from; it names the images to compare with.
     pub base: RunConfig,
@@ -67,33 +68,30 @@ impl Plan {
             true => None,
             false => Some(RunConfig::load(&dir.join(&study.base))?.with_overrides(&study.set)?),
         };
-        let (mut models, mut problems) = (vec![], vec![]);
+        let (mut configs, mut problems) = (vec![], vec![]);
         for written in &study.model {
             match configured(written, base.as_ref(), dir) {
-                Ok(config) => models.push(Model {
-                    name: written.name.clone(),
-                    slug: slug(&written.name),
-                    // The paths in the configuration of a checkpoint include the data root already.
-                    config: if written.checkpoint.is_some() { config } else { rooted(config) },
-                    checkpoint: written.checkpoint.as_ref().map(|path| dir.join(path)),
-                }),
+                // The paths in the configuration of a checkpoint include the data root already.
+                Ok(config) => {
+                    configs.push((written, if written.checkpoint.is_some() { config } else { rooted(config) }))
+                }
                 Err(error) => {
                     problems.extend(error.to_string().lines().map(|l| format!("model {}: {l}", written.name)))
                 }
             }
         }
-        for model in &models {
-            if let Err(problem) = check_metric(&study, &model.config) {
-                problems.push(format!("model {}: {problem}", model.name));
+        for (StudyModel { name, .. }, config) in &configs {
+            if let Err(problem) = check_metric(&study, config) {
+                problems.push(format!("model {name}: {problem}"));
             }
-            if study.evaluate.estimate && !model.config.process.estimates_x0() {
-                problems.push(format!("model {}: cld has no estimate of x_0: leave evaluate.estimate out", model.name));
+            if study.evaluate.watches_estimates() && !config.process.estimates_x0() {
+                let advice = "leave evaluate.estimate and estimate_metric out";
+                problems.push(format!("model {name}: cld has no estimate of x_0: {advice}"));
             }
         }
         if problems.is_empty() {
             for row in rows(&study) {
-                let sampled =
-                    study.sample.columns().iter().map(|&n| row.sampling(&models[row.model].config, &study, n));
+                let sampled = study.sample.columns().iter().map(|&n| row.sampling(&configs[row.model].1, &study, n));
                 let problem = match sampled.collect::<Result<Vec<_>>>() {
                     Ok(found) if found.iter().all(Option::is_none) => {
                         let unit = study.sample.columns_are();
@@ -102,13 +100,19 @@ impl Plan {
                     Ok(_) => None,
                     Err(error) => Some(error.to_string()),
                 };
-                let named = |line: &str| format!("model {}: {line}", models[row.model].name);
+                let named = |line: &str| format!("model {}: {line}", study.model[row.model].name);
                 problems.extend(problem.iter().flat_map(|text| text.lines()).map(named));
             }
         }
         if !problems.is_empty() {
             return Err(Error::Config(problems));
         }
+        let trained = |training: Training| {
+            let config = configs[training.model].1.clone();
+            let checkpoint = study.model[training.model].checkpoint.as_ref().map(|path| dir.join(path));
+            Model { config: RunConfig { seed: training.seed.unwrap_or(config.seed), ..config }, training, checkpoint }
+        };
+        let models: Vec<Model> = study.trainings().into_iter().map(trained).collect();
         let Some(first) = models.first() else { return Err(Error::request("a study needs a model")) };
         let held_out = base.as_ref().unwrap_or(&first.config).clone().with_overrides(&study.evaluate.held_out)?;
         let base = base.map_or_else(|| first.config.clone(), rooted);
@@ -119,6 +123,19 @@ impl Plan {
     /// The rows of the table.
     pub fn rows(&self) -> Vec<Row> {
         rows(&self.study)
+    }
+
+    /// The configuration of the model of a row, with the seed of its first training.
+    pub(super) fn config_of(&self, row: &Row) -> &RunConfig {
+        // Every model has a training.
+        self.models.iter().find(|model| model.training.model == row.model).map_or(&self.base, |model| &model.config)
+    }
+
+    /// The number of measurements: one for each row, column, training and sampling seed.
+    pub fn measurements(&self) -> usize {
+        let trainings = |row: &Row| self.models.iter().filter(|model| model.training.model == row.model).count();
+        let axes = &self.study.sample;
+        self.rows().iter().map(trainings).sum::<usize>() * axes.columns().len() * axes.seeds.len()
     }
 }
 
@@ -162,22 +179,26 @@ pub(super) fn rows(study: &Study) -> Vec<Row> {
         let list = if own.is_empty() { all } else { own };
         if list.is_empty() { vec![None] } else { list.iter().cloned().map(Some).collect() }
     };
+    let written = |weights: &[f64]| weights.iter().map(|w| format!("{w:?}")).collect::<Vec<_>>();
     let (axes, mut rows) = (&study.sample, vec![]);
-    for (model, written) in study.model.iter().enumerate() {
-        for sampler in choices(&written.samplers, &axes.samplers) {
-            for grid in choices(&written.grids, &axes.grids) {
-                for blend in choices(&written.blends, &axes.blends) {
-                    let (sampler, grid) = (sampler.clone(), grid.clone());
-                    rows.push(Row { model, sampler, grid, blend, label: String::new() });
+    for (model, of) in study.model.iter().enumerate() {
+        for sampler in choices(&of.samplers, &axes.samplers) {
+            for grid in choices(&of.grids, &axes.grids) {
+                for blend in choices(&of.blends, &axes.blends) {
+                    for guidance in choices(&written(&of.guidance), &written(&axes.guidance)) {
+                        let (sampler, grid, blend) = (sampler.clone(), grid.clone(), blend.clone());
+                        rows.push(Row { model, sampler, grid, blend, guidance, label: String::new() });
+                    }
                 }
             }
         }
     }
     // A label names only the settings in which rows differ.
     let varies = |of: fn(&Row) -> &Option<String>| rows.iter().any(|row| of(row) != of(&rows[0]));
-    let shown = [varies(|r| &r.sampler), varies(|r| &r.grid), varies(|r| &r.blend)];
+    let shown = [varies(|r| &r.sampler), varies(|r| &r.grid), varies(|r| &r.blend), varies(|r| &r.guidance)];
     for row in &mut rows {
-        let parts = [&row.sampler, &row.grid, &row.blend];
+        let guidance = row.guidance.as_ref().map(|w| format!("guidance {}", w.trim_end_matches(".0")));
+        let parts = [&row.sampler, &row.grid, &row.blend, &guidance];
         let parts = parts.into_iter().zip(shown).filter(|(_, shown)| *shown).filter_map(|(part, _)| part.clone());
         let name = study.model[row.model].name.clone();
         row.label = std::iter::once(name).chain(parts).collect::<Vec<_>>().join(", ");
@@ -194,10 +215,16 @@ impl Row {
             config.sample.grid.kind = GridKind::from_argument(grid).map_err(Error::Request)?;
         }
         let mut sets = vec![];
-        for (key, value) in [("sampler", &self.sampler), ("blend", &self.blend)] {
+        for (key, value) in [("sampler", &self.sampler), ("blend", &self.blend), ("guidance", &self.guidance)] {
             sets.extend(value.iter().map(|value| format!("sample.{key}={value}")));
         }
         let config = config.with_overrides(&sets)?;
+        // Known before anything is trained: the pipeline would refuse it afterwards.
+        let guided = config.network.classes() > 0 && config.train.label_dropout > 0.0;
+        if config.sample.guidance != 1.0 && !guided {
+            let message = "guidance needs a network with classes (network.classes) and train.label_dropout above 0";
+            return Err(Error::request(message));
+        }
         let process = config.process;
         // `auto` may stand for times that were fitted to a number of steps, so it is resolved for the steps of the column.
         let with = |steps: usize| SampleConfig { steps, ..config.sample.clone() }.resolved(&process);
@@ -213,7 +240,8 @@ impl Row {
             return Ok(Some(sample));
         }
         let general = config.sample.resolved(&process)?;
-        let sample = with(general.sampler.steps_within(&process, &general.grid, column)?)?;
+        let options = general.evaluation_options();
+        let sample = with(general.sampler.steps_within(&process, &general.grid, options, column)?)?;
         let least = sample.evaluations(&process)?;
         if least > column {
             let sampler = sample.sampler.name();

@@ -18,7 +18,7 @@ impl Work<'_> {
     /// The checkpoint of a model, or the directory that it is trained into.
     pub(super) fn home(&self, model: &Model) -> PathBuf {
         let models = self.options.models.clone().unwrap_or_else(|| self.options.out.join("models"));
-        model.checkpoint.clone().unwrap_or_else(|| models.join(&model.slug))
+        model.checkpoint.clone().unwrap_or_else(|| models.join(&model.training.slug))
     }
 
     /// The checkpoint of a model, if it is trained completely.
@@ -42,7 +42,8 @@ impl Work<'_> {
                 continue;
             }
             if self.options.only == Only::Sample {
-                let problem = format!("the model {} is not trained yet; run with --only train first", model.name);
+                let problem =
+                    format!("the model {} is not trained yet; run with --only train first", model.training.name);
                 return Err(Error::request(problem));
             }
             model.config.validate_training().map_err(named)?;
@@ -57,19 +58,19 @@ impl Work<'_> {
     /// Trains a model if necessary and writes its identity; false if the run was stopped before the end.
     pub(super) fn ready(&self, number: usize, tell: &mut dyn FnMut(Event)) -> Result<bool> {
         let model = &self.plan.models[number];
-        let home = self.home(model);
+        let (home, name) = (self.home(model), &model.training.name);
         let named = |error: Error| named(model, &home, error);
         let found = match self.trained(model)? {
             Some(found) => found,
             None => {
-                let mut on_wait = || tell(Event::Waiting { model: &model.name });
+                let mut on_wait = || tell(Event::Waiting { model: name });
                 let Some(_lock) = locked(&home, &|| self.stopped(), &mut on_wait)? else { return Ok(false) };
                 // Another process may have trained it in the meantime.
                 match self.trained(model)? {
                     Some(found) => found,
                     None => {
                         let steps = model.config.train.steps;
-                        let mut report = |step: &StepReport| tell(Event::Training { model: &model.name, step, steps });
+                        let mut report = |step: &StepReport| tell(Event::Training { model: name, step, steps });
                         let run = RunDir(home.clone());
                         let summary = train(&model.config, &run, self.device, true, self.stop, &mut report);
                         let summary = summary.map_err(named)?;
@@ -82,9 +83,9 @@ impl Work<'_> {
             }
         };
         let seconds = seconds_of(&RunDir(home.clone()).log(), &model.config.train);
-        let identity = Identity::new(&model.name, &model.config, &found, seconds)?;
-        if self.dir.known(&self.plan.study, number).as_ref() != Some(&identity) {
-            write(&self.dir.identity(&model.slug), &identity)?;
+        let identity = Identity::new(name, &model.config, &found, seconds)?;
+        if self.dir.known(&model.training).as_ref() != Some(&identity) {
+            write(&self.dir.identity(&model.training.slug), &identity)?;
         }
         Ok(true)
     }
@@ -92,7 +93,7 @@ impl Work<'_> {
 
 /// Adds the name and the directory of a model to an error.
 fn named(model: &Model, home: &Path, error: Error) -> Error {
-    let message = format!("model {} ({}): {error}", model.name, home.display());
+    let message = format!("model {} ({}): {error}", model.training.name, home.display());
     match error {
         Error::Request(_) | Error::Config(_) => Error::request(message),
         _ => Error::Run(message),

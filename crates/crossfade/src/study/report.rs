@@ -1,6 +1,6 @@
 //! The files of a study's results, among them the report as a self-contained HTML page.
 use super::cell::{Identity, StudyDir};
-use super::chart::{CHART, ESTIMATE};
+use super::chart::{CHART, ESTIMATE, ESTIMATE_METRIC};
 use super::page::{Page, Td};
 use super::results::Results;
 use super::table::number;
@@ -23,7 +23,8 @@ impl Results {
             ("results.json", json + "\n"),
             ("report.html", page),
         ];
-        for name in [CHART, ESTIMATE].into_iter().filter(|name| charts.iter().all(|(drawn, _)| drawn != name)) {
+        let every = [CHART, ESTIMATE, ESTIMATE_METRIC];
+        for name in every.into_iter().filter(|name| charts.iter().all(|(drawn, _)| drawn != name)) {
             // An earlier study in this directory may have left a chart that this one does not draw.
             match std::fs::remove_file(dir.0.join(name)) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(dir.0.join(name))(e)),
@@ -52,9 +53,13 @@ impl Results {
         for (_, chart) in charts {
             page.svg(chart);
         }
-        if charts.iter().any(|(name, _)| *name == CHART) && self.seeds.len() > 1 {
-            page.note("Bands: 95 % confidence interval of the mean over sampling seeds (Student's t), cut below a tenth of the mean. \
-                 They do not include the variation between trainings.");
+        if charts.iter().any(|(name, _)| *name == CHART) && (self.seeds.len() > 1 || self.trainings() > 1) {
+            let (over, but) = match self.trainings() {
+                1 => ("sampling seeds", " They do not include the variation between trainings."),
+                _ => ("trainings", ""),
+            };
+            let over = format!("95 % confidence interval of the mean over {over} (Student's t)");
+            page.note(&format!("Bands: {over}, cut below a tenth of the mean.{but}"));
         }
         self.tests_of(&mut page);
         self.sheets_of(&mut page, dir);
@@ -98,14 +103,25 @@ impl Results {
                     let first = first.first().map_or(String::new(), |(_, value)| number(*value));
                     if more.is_empty() { first } else { format!("{first} ({})", more.join(", ")) }
                 };
-                let values: Vec<String> = entry.values.iter().map(of_seed).collect();
+                let mut values = String::new();
+                for (i, value) in entry.values.iter().map(of_seed).enumerate() {
+                    let same = i > 0 && entry.train_seeds[i] == entry.train_seeds[i - 1];
+                    values += if same {
+                        "  "
+                    } else if i > 0 {
+                        "  |  "
+                    } else {
+                        ""
+                    };
+                    values += &value;
+                }
                 rows.push(vec![
                     Td::new(&row.label),
                     Td::new(entry.sample.sampler.name()),
                     Td::new(entry.sample.grid.kind.argument()),
                     Td::new(entry.sample.steps.to_string()),
                     Td::new(entry.nfe.to_string()),
-                    Td::new(values.join("  ")),
+                    Td::new(values),
                     Td::new(interval),
                     Td::new(versus),
                     Td::new(format!("{:.1} s", entry.seconds)),
@@ -116,7 +132,8 @@ impl Results {
         let head =
             ["", "sampler", "grid", "steps", "evaluations", "by seed", "95 % interval", "p (Welch, against)", "time"];
         page.table(&head.map(String::from), rows);
-        page.note("Time: making and evaluating the images of one seed.");
+        let bars = if self.trainings() > 1 { " Bars divide the seeds of different trainings." } else { "" };
+        page.note(&format!("Time: making and evaluating the images of one seed.{bars}"));
     }
 
     fn sheets_of(&self, page: &mut Page, dir: &StudyDir) {
@@ -142,7 +159,8 @@ impl Results {
             ("program".to_string(), format!("crossfade {}", self.version)),
             ("revisions".into(), revisions.collect::<Vec<_>>().join(", ")),
             ("images per measurement".into(), self.count.to_string()),
-            ("seeds".into(), self.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            ("trainings per model".into(), self.trainings().to_string()),
+            ("sampling seeds".into(), self.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
             ("weights".into(), "moving average".into()),
             ("reference".into(), self.record.reference.clone()),
         ];

@@ -1,7 +1,7 @@
 //! The results of a study: a function of its directory alone.
 use super::cell::{Cell, CellResult, Identity, Record, StudyDir, cells};
 use super::plan::rows;
-use crate::config::SampleConfig;
+use crate::config::{RunConfig, SampleConfig};
 use crate::error::Result;
 use crate::metrics::statistics::{Summary, Welch};
 use crate::metrics::{Better, RegisteredMetric, Value};
@@ -24,7 +24,7 @@ pub struct Results {
     pub columns: Vec<usize>,
     /// Images per measurement.
     pub count: u64,
-    /// The seeds of the sampling noise.
+    /// The seeds of the sampling noise. Every training is measured with each of them.
     pub seeds: Vec<u64>,
     /// The rows.
     pub rows: Vec<RowResult>,
@@ -32,7 +32,7 @@ pub struct Results {
     pub against: Option<String>,
     /// The facts that values depend on besides the images.
     pub facts: Vec<(String, String)>,
-    /// The trained models.
+    /// The trainings of the models.
     pub models: Vec<ModelFacts>,
     /// The version of this program.
     pub version: String,
@@ -42,7 +42,7 @@ pub struct Results {
     pub(super) identities: Vec<Option<Identity>>,
 }
 
-/// Facts about a trained model.
+/// Facts about one training of a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelFacts {
     /// Its name.
@@ -64,6 +64,8 @@ pub struct RowResult {
     pub label: String,
     /// The model.
     pub model: String,
+    /// The number of trainings of the model.
+    pub trainings: usize,
     /// One entry per column; none while the model is not trained, and where explicit times do not fit the column.
     pub entries: Vec<Option<Entry>>,
     /// The number of columns that it has entries for when all is done.
@@ -78,20 +80,30 @@ pub struct Entry {
     pub sample: SampleConfig,
     /// Network evaluations per image.
     pub nfe: usize,
-    /// The seeds that have a result.
+    /// The seed of training of each result.
+    pub train_seeds: Vec<u64>,
+    /// The seed of sampling of each result.
     pub seeds: Vec<u64>,
-    /// The metric's values for each of them.
+    /// The metric's values of each result.
     pub values: Vec<Vec<(String, f64)>>,
-    /// The mean over seeds of the value that the table shows.
+    /// The mean of the value that the table shows, over trainings and sampling seeds.
     pub mean: Option<f64>,
-    /// Its standard deviation over seeds, and the 95 % interval of the mean.
+    /// Its standard deviation and the 95 % interval of the mean: over the means of the trainings if the model has several,
+    /// over sampling seeds if it has one.
     pub spread: Option<Summary>,
+    /// The standard deviation over sampling seeds within a training, if the model has several trainings: the root of the
+    /// mean variance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within: Option<f64>,
     /// Whether it is the best of its column.
     pub best: bool,
     /// The significance test against the reference of its column.
     pub versus: Option<Versus>,
-    /// (t, mean square of the estimate of x_0 at t minus the final x_0), over all seeds.
+    /// (t, mean square of the estimate of x_0 at t minus the final x_0), over all results.
     pub estimate: Vec<[f64; 2]>,
+    /// (t, the value that the table shows, of the pictures x̂_0(t)), mean over seeds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub estimate_metric: Vec<[f64; 2]>,
     #[serde(skip)]
     pub(super) sheet: String,
     #[serde(skip)]
@@ -110,11 +122,37 @@ pub struct Versus {
 }
 
 impl Entry {
-    /// The value called `name` for each seed that has it.
+    /// The value called `name` of each result that has it.
     pub fn values_of(&self, name: &str) -> Vec<f64> {
-        let of = |values: &Vec<(String, f64)>| values.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
-        self.values.iter().filter_map(of).collect()
+        self.by_training(name).concat()
     }
+
+    /// The value called `name` of the results of each training.
+    fn by_training(&self, name: &str) -> Vec<Vec<f64>> {
+        let mut found: Vec<(u64, Vec<f64>)> = vec![];
+        for (&seed, values) in self.train_seeds.iter().zip(&self.values) {
+            let Some((_, value)) = values.iter().find(|(n, _)| n == name) else { continue };
+            match found.last_mut() {
+                // The results of a training follow each other.
+                Some((last, list)) if *last == seed => list.push(*value),
+                _ => found.push((seed, vec![*value])),
+            }
+        }
+        found.into_iter().map(|(_, list)| list).collect()
+    }
+
+    /// The independent numbers for deviations and tests: the mean of each training of a model with several, the value of
+    /// each sampling seed of a model with one.
+    fn independent(&self, name: &str, trainings: usize) -> Vec<f64> {
+        if trainings == 1 {
+            return self.values_of(name);
+        }
+        self.by_training(name).iter().map(|values| mean(values)).collect()
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 impl Results {
@@ -126,8 +164,13 @@ impl Results {
     /// The number of cells with a result, and of all cells.
     pub fn progress(&self) -> (usize, usize) {
         let entries = self.rows.iter().flat_map(|row| row.entries.iter().flatten());
-        let columns: usize = self.rows.iter().map(|row| row.columns).sum();
+        let columns: usize = self.rows.iter().map(|row| row.trainings * row.columns).sum();
         (entries.map(|e| e.seeds.len()).sum(), columns * self.seeds.len())
+    }
+
+    /// The largest number of trainings of a model.
+    pub(super) fn trainings(&self) -> usize {
+        self.rows.iter().map(|row| row.trainings).max().unwrap_or(1)
     }
 }
 
@@ -135,28 +178,29 @@ impl Results {
 pub(super) fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
     let study = &record.study;
     study.validate()?;
-    let identities: Vec<Option<Identity>> = (0..study.model.len()).map(|number| dir.known(study, number)).collect();
+    let trainings = study.trainings();
+    let identities: Vec<Option<Identity>> = trainings.iter().map(|training| dir.known(training)).collect();
     let tabled = study.evaluate.tabled();
     let mut found = vec![];
     for (number, row) in rows(study).iter().enumerate() {
+        let own = || trainings.iter().zip(&identities).filter(|(training, _)| training.model == row.model);
         // Explicit times fit one column, which is known when the configuration of the model is.
         let is_explicit = row.grid.as_ref().is_some_and(|grid| grid.starts_with("explicit"));
         let (mut entries, mut columns) = (vec![], 0);
         for &column in study.sample.columns() {
-            entries.push(match &identities[row.model] {
-                None => None,
-                Some(identity) => {
-                    let cells = cells(&record, number, row, column, identity)?;
-                    columns += usize::from(!cells.is_empty());
-                    entry(dir, &cells, tabled)
-                }
-            });
+            let mut measured = vec![];
+            for identity in own().filter_map(|(_, identity)| identity.as_ref()) {
+                let seed = RunConfig::parse(&identity.config, &identity.name)?.seed;
+                measured.extend(cells(&record, number, row, column, identity)?.into_iter().map(|cell| (seed, cell)));
+            }
+            columns += usize::from(!measured.is_empty());
+            entries.push(entry(dir, &measured, tabled, own().count()));
         }
-        if identities[row.model].is_none() {
+        if own().all(|(_, identity)| identity.is_none()) {
             columns = if is_explicit { 1 } else { entries.len() };
         }
-        let model = study.model[row.model].name.clone();
-        found.push(RowResult { label: row.label.clone(), model, entries, columns });
+        let (label, model) = (row.label.clone(), study.model[row.model].name.clone());
+        found.push(RowResult { label, model, trainings: own().count(), entries, columns });
     }
     if let Some(tabled) = tabled {
         rank(&mut found, tabled, study.evaluate.against.as_deref());
@@ -183,34 +227,52 @@ pub(super) fn collate(dir: &StudyDir, record: Record) -> Result<Results> {
     })
 }
 
-/// One entry of the table, from the cells of its seeds; none if no cell has a result.
-fn entry(dir: &StudyDir, cells: &[Cell], tabled: Option<&Value>) -> Option<Entry> {
-    let found: Vec<(u64, CellResult)> =
-        cells.iter().filter_map(|cell| Some((cell.seed, dir.result(&cell.key)?))).collect();
-    let (first, cell) = (found.first()?, cells.first()?);
+/// One entry of the table, from its cells, each with the seed of its training; none if no cell has a result.
+fn entry(dir: &StudyDir, cells: &[(u64, Cell)], tabled: Option<&Value>, trainings: usize) -> Option<Entry> {
+    let found: Vec<([u64; 2], CellResult)> = (cells.iter())
+        .filter_map(|(train_seed, cell)| Some(([*train_seed, cell.seed], dir.result(&cell.key)?)))
+        .collect();
+    let (first, (_, cell)) = (found.first()?, cells.first()?);
     let mut estimate = first.1.estimate.clone();
     for (i, point) in estimate.iter_mut().enumerate() {
         let curves = found.iter().filter_map(|(_, result)| result.estimate.get(i));
         point[1] = curves.map(|p| p[1]).sum::<f64>() / found.len() as f64;
     }
+    let named = |(t, values): &(f64, Vec<(String, f64)>)| -> Option<[f64; 2]> {
+        Some([*t, values.iter().find(|(name, _)| tabled.is_some_and(|value| value.name == name))?.1])
+    };
+    let curves: Vec<Vec<[f64; 2]>> =
+        found.iter().map(|(_, result)| result.estimate_metric.iter().filter_map(named).collect()).collect();
+    let mean_point = |(i, &[t, _]): (usize, &[f64; 2])| {
+        [t, curves.iter().filter_map(|curve| curve.get(i)).map(|point| point[1]).sum::<f64>() / curves.len() as f64]
+    };
+    let estimate_metric = curves.first().into_iter().flatten().enumerate().map(mean_point).collect();
     let nfe = first.1.nfe;
     let mut entry = Entry {
         sample: cell.sample.clone(),
         nfe,
-        seeds: found.iter().map(|(seed, _)| *seed).collect(),
+        train_seeds: found.iter().map(|([train_seed, _], _)| *train_seed).collect(),
+        seeds: found.iter().map(|([_, seed], _)| *seed).collect(),
         seconds: found.iter().map(|(_, result)| result.seconds).sum::<f64>() / found.len() as f64,
         values: found.into_iter().map(|(_, result)| result.values).collect(),
         mean: None,
         spread: None,
+        within: None,
         best: false,
         versus: None,
         estimate,
+        estimate_metric,
         sheet: cell.key.clone(),
     };
-    let values = tabled.map_or(vec![], |value| entry.values_of(value.name));
-    entry.mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
-    // A single seed has no deviation.
+    let values = tabled.map_or(vec![], |value| entry.independent(value.name, trainings));
+    entry.mean = (!values.is_empty()).then(|| mean(&values));
+    // A single number has no deviation.
     entry.spread = Summary::of(&values).ok();
+    if let (Some(value), true) = (tabled, trainings > 1) {
+        let summaries = entry.by_training(value.name).into_iter().filter_map(|values| Summary::of(&values).ok());
+        let variances: Vec<f64> = summaries.map(|summary| summary.std * summary.std).collect();
+        entry.within = (!variances.is_empty()).then(|| mean(&variances).sqrt());
+    }
     Some(entry)
 }
 
@@ -229,13 +291,18 @@ fn rank(rows: &mut [RowResult], tabled: &Value, against: Option<&str>) {
         };
         let first = best(rows, &|_| true);
         let reference = best(rows, &|row| against.is_none_or(|name| row.model == name));
-        let theirs = reference.and_then(|i| Some((i, rows[i].label.clone(), rows[i].entries[column].clone()?)));
+        let theirs = reference.and_then(|i| {
+            let RowResult { label, trainings, entries, .. } = &rows[i];
+            Some((i, label.clone(), *trainings, entries[column].as_ref()?.independent(tabled.name, *trainings)))
+        });
         for (i, row) in rows.iter_mut().enumerate() {
             let Some(entry) = &mut row.entries[column] else { continue };
             entry.best = first == Some(i);
-            if let Some((reference, label, other)) = &theirs
+            // Sampling seeds of one training and several trainings vary by different things: they are not compared.
+            if let Some((reference, label, trainings, theirs)) = &theirs
                 && *reference != i
-                && let Ok(test) = Welch::test(&entry.values_of(tabled.name), &other.values_of(tabled.name))
+                && (*trainings == 1) == (row.trainings == 1)
+                && let Ok(test) = Welch::test(&entry.independent(tabled.name, row.trainings), theirs)
             {
                 entry.versus = Some(Versus { row: label.clone(), p: test.p, marks: test.marks() });
             }

@@ -1,7 +1,7 @@
 //! The run of a study from the first model to the last cell; results that exist already are not made again.
 use super::cell::{Cell, Identity, Record, StudyDir, cells, readable, write};
 use super::evaluator::Evaluator;
-use super::plan::{Plan, rows};
+use super::plan::{Model, Plan, rows};
 use super::{Results, results};
 use crate::checkpoint::{self, Checkpoint};
 use crate::digest::sha256;
@@ -186,8 +186,9 @@ impl Work<'_> {
     /// Whether cell `place` of model `number` belongs to this shard.
     fn owns_cell(&self, number: usize, place: usize) -> bool {
         let Shard { index, count } = self.options.shard;
-        let (study, axes) = (&self.plan.study, &self.plan.study.sample);
-        let earlier = rows(study).iter().filter(|row| row.model < number).count();
+        let (axes, rows) = (&self.plan.study.sample, rows(&self.plan.study));
+        let rows_of = |model: &Model| rows.iter().filter(|row| row.model == model.training.model).count();
+        let earlier: usize = self.plan.models[..number].iter().map(rows_of).sum();
         let place = earlier * axes.columns().len() * axes.seeds.len() + place;
         match self.options.only {
             Only::Sample => place as u64 % count == index,
@@ -197,10 +198,10 @@ impl Work<'_> {
 
     /// Removes identities of other models with the same names, which an earlier study in this directory has left.
     fn remove_outdated_identities(&self) -> Result<()> {
-        for (number, model) in self.plan.models.iter().enumerate() {
-            let Some(known) = self.dir.known(&self.plan.study, number) else { continue };
+        for model in &self.plan.models {
+            let Some(known) = self.dir.known(&model.training) else { continue };
             if known.fingerprint != sha256(model.config.fingerprint()?.as_bytes()) {
-                let path = self.dir.identity(&model.slug);
+                let path = self.dir.identity(&model.training.slug);
                 std::fs::remove_file(&path).map_err(Error::io(&path))?;
             }
         }
@@ -214,23 +215,23 @@ impl Work<'_> {
             return Ok(false);
         }
         let fingerprint = sha256(model.config.fingerprint()?.as_bytes());
-        let known = self.dir.known(&self.plan.study, number).filter(|known| known.fingerprint == fingerprint);
+        let known = self.dir.known(&model.training).filter(|known| known.fingerprint == fingerprint);
         let Some(known) = known else { return Ok(false) };
         Ok(self.cells(number, Some(&known))?.iter().all(|cell| self.dir.result(&cell.key).is_some()))
     }
 
     /// The number of network evaluations that are left to do in this run, for the progress.
     fn estimate(&self) -> Result<u64> {
-        let (study, mut all) = (&self.plan.study, 0);
+        let mut all = 0;
         if self.options.only == Only::Train {
             return Ok(0);
         }
         for number in 0..self.plan.models.len() {
-            let known = self.dir.known(study, number);
+            let known = self.dir.known(&self.plan.models[number].training);
             for (place, cell) in self.cells(number, known.as_ref())?.iter().enumerate() {
                 let missing = known.is_none() || self.dir.result(&cell.key).is_none();
                 if self.owns_cell(number, place) && missing {
-                    all += self.cost(number, cell)?;
+                    all += self.cost(cell)?;
                 }
             }
         }
@@ -238,8 +239,9 @@ impl Work<'_> {
     }
 
     /// The number of network evaluations of a cell.
-    pub(super) fn cost(&self, number: usize, cell: &Cell) -> Result<u64> {
-        let evaluations = cell.sample.evaluations(&self.plan.models[number].config.process)?;
+    pub(super) fn cost(&self, cell: &Cell) -> Result<u64> {
+        let process = &self.plan.config_of(&rows(&self.plan.study)[cell.row]).process;
+        let evaluations = cell.sample.evaluations(process)?;
         Ok(self.plan.study.sample.count * evaluations as u64)
     }
 
@@ -247,13 +249,14 @@ impl Work<'_> {
     fn cells(&self, number: usize, identity: Option<&Identity>) -> Result<Vec<Cell>> {
         let model = &self.plan.models[number];
         let unknown = || -> Result<Identity> {
-            let (config, name) = (model.config.to_toml()?, model.name.clone());
+            let (config, name) = (model.config.to_toml()?, model.training.name.clone());
             let [fingerprint, checkpoint, checksum] = [(); 3].map(|()| String::new());
             Ok(Identity { name, config, fingerprint, checkpoint, checksum, step: 0, parameters: 0, seconds: None })
         };
         let identity = identity.cloned().map_or_else(unknown, Ok)?;
         let mut all = vec![];
-        for (row, of) in rows(&self.plan.study).iter().enumerate().filter(|(_, row)| row.model == number) {
+        for (row, of) in rows(&self.plan.study).iter().enumerate().filter(|(_, row)| row.model == model.training.model)
+        {
             for &column in self.plan.study.sample.columns() {
                 all.extend(cells(&self.record, row, of, column, &identity)?);
             }
@@ -263,7 +266,7 @@ impl Work<'_> {
 
     /// Measures the cells of a model that belong to this shard and have no result.
     fn measure_model(&mut self, number: usize, tell: &mut dyn FnMut(Event)) -> Result<()> {
-        let Some(identity) = self.dir.known(&self.plan.study, number) else { return Ok(()) };
+        let Some(identity) = self.dir.known(&self.plan.models[number].training) else { return Ok(()) };
         let all = self.cells(number, Some(&identity))?;
         let wanted = all.into_iter().enumerate().filter(|(place, _)| self.owns_cell(number, *place));
         let missing: Vec<Cell> =
@@ -283,7 +286,7 @@ impl Work<'_> {
             }
         }
         if let Err(error) = self.measure_cells(number, &identity, missing, tell) {
-            self.failed.push(format!("model {}: {error}", self.plan.models[number].name));
+            self.failed.push(format!("model {}: {error}", self.plan.models[number].training.name));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 use super::held_out::held_out_draw;
 use crate::apply::{Model, Part};
 use crate::data::{Dataset, Image};
-use crate::engine::to_host;
+use crate::engine::{Images, to_host};
 use crate::error::{Error, Result};
 use crate::generate::{Pipeline, StartNoise};
 
@@ -12,6 +12,8 @@ pub struct Batch {
     pub images: Vec<Image>,
     /// Network evaluations per image.
     pub nfe: usize,
+    /// (t, the pictures x̂_0(t)) at the times that were asked for.
+    pub estimates: Vec<(f64, Vec<Image>)>,
 }
 
 /// The mean square of x̂_0(t) − x_0 over the times of a sampler.
@@ -23,31 +25,48 @@ pub struct Curve {
 }
 
 /// Samples images `from..to` of a seed, as `crossfade sample` does; the errors of the intermediate estimates are added
-/// to `curve`.
-pub fn images(pipeline: &Pipeline, seed: u64, [from, to]: [u64; 2], curve: Option<&mut Curve>) -> Result<Batch> {
+/// to `curve`, and `pictures` of them are decoded.
+pub fn images(
+    pipeline: &Pipeline,
+    seed: u64,
+    [from, to]: [u64; 2],
+    curve: Option<&mut Curve>,
+    pictures: usize,
+) -> Result<Batch> {
     let starts: Vec<_> = (from..to).map(StartNoise::Index).collect();
-    let mut estimates: Vec<(f64, Vec<f32>)> = vec![];
-    let records_estimates = curve.is_some();
+    let mut estimates: Vec<(f64, Images)> = vec![];
+    let records_estimates = curve.is_some() || pictures > 0;
     let sampled = pipeline.sample(seed, &starts, &mut |state| {
         if records_estimates {
-            estimates.push((state.t, to_host(state.x0.0.clone())));
+            estimates.push((state.t, state.x0.clone()));
         }
     })?;
     if let Some(curve) = curve {
         curve.add(&estimates, &to_host(sampled.x0.0.clone()), starts.len());
     }
-    Ok(Batch { images: pipeline.decode(sampled.x0.0), nfe: sampled.nfe })
+    let chosen = evenly(estimates.len(), pictures).into_iter().map(|i| &estimates[i]);
+    let estimates = chosen.map(|(t, x0)| (*t, pipeline.decode(x0.0.clone()))).collect();
+    Ok(Batch { images: pipeline.decode(sampled.x0.0), nfe: sampled.nfe, estimates })
+}
+
+/// `wanted` of the indices below `len`, evenly from the first to the last; all of them if there are not so many.
+fn evenly(len: usize, wanted: usize) -> Vec<usize> {
+    if wanted >= len {
+        return (0..len).collect();
+    }
+    let gaps = wanted.saturating_sub(1).max(1);
+    (0..wanted).map(|i| (i * (len - 1) + gaps / 2) / gaps).collect()
 }
 
 impl Curve {
     /// Adds `count` images one after the other, so that the rounding of the sums does not depend on the batch size.
-    fn add(&mut self, estimates: &[(f64, Vec<f32>)], last: &[f32], count: usize) {
+    fn add(&mut self, estimates: &[(f64, Images)], last: &[f32], count: usize) {
         let size = last.len() / count;
         self.times = estimates.iter().map(|(t, _)| *t).collect();
         // All batches of a cell have the same times.
         self.sums.resize(estimates.len(), 0.0);
         for (sum, (_, estimate)) in self.sums.iter_mut().zip(estimates) {
-            for (a, b) in estimate.chunks_exact(size).zip(last.chunks_exact(size)) {
+            for (a, b) in to_host(estimate.0.clone()).chunks_exact(size).zip(last.chunks_exact(size)) {
                 *sum += a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>() / size as f64;
             }
         }
@@ -75,4 +94,22 @@ pub(crate) fn held_out_pair(pipeline: &Pipeline, seed: u64, held_out: &dyn Datas
     let output = output.ok_or_else(|| Error::Run("the network returned no output".into()))?;
     // The network's output may not be an image, but for example the residual to an interpolated image.
     Ok([output, pair.target].map(|planes| task.task().output(planes, &part.condition).to_image()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::evenly;
+
+    #[test]
+    fn times_are_chosen_evenly_with_both_ends() {
+        assert_eq!(evenly(10, 0), [0usize; 0]);
+        assert_eq!(evenly(0, 5), [0usize; 0]);
+        assert_eq!(evenly(3, 5), [0, 1, 2]);
+        assert_eq!(evenly(10, 2), [0, 9]);
+        assert_eq!(evenly(50, 5), [0, 12, 25, 37, 49]);
+        for (len, wanted) in [(7, 6), (1000, 999), (11, 3)] {
+            let chosen = evenly(len, wanted);
+            assert!(chosen.len() == wanted && chosen.is_sorted_by(|a, b| a < b) && chosen[wanted - 1] == len - 1);
+        }
+    }
 }

@@ -19,11 +19,16 @@ fn with_digits_of(value: f64, other: f64) -> String {
     }
 }
 
-/// An entry as `mean ± deviation` without emphasis, and its significance marks.
+/// An entry as `mean ± deviation` without emphasis, and its significance marks. With several trainings the deviation over
+/// them is followed by that over sampling seeds.
 fn shown(entry: &Entry) -> (String, &'static str) {
     let marks = entry.versus.as_ref().map_or("", |versus| versus.marks);
     let text = match (entry.mean, &entry.spread) {
-        (Some(mean), Some(spread)) => format!("{} ± {}", number(mean), with_digits_of(spread.std, mean)),
+        (Some(mean), Some(spread)) => {
+            let deviations = std::iter::once(spread.std).chain(entry.within);
+            let deviations = deviations.map(|std| format!(" ± {}", with_digits_of(std, mean)));
+            number(mean) + &deviations.collect::<String>()
+        }
         (Some(mean), None) => number(mean),
         (None, _) => "done".into(),
     };
@@ -53,9 +58,19 @@ impl Results {
             Better::Lower => "lower",
         };
         let metric = value.title;
+        let trainings = self.trainings();
         let (s, spread) = if n == 1 { ("", "") } else { ("s", " ± standard deviation") };
-        let seeds = format!("{n} sampling seed{s} of one training, {} images each", self.count);
-        let mut text = format!("{metric} ({better} is better), mean{spread} over {seeds}");
+        let over = match trainings {
+            1 => format!("mean{spread} over {n} sampling seed{s} of one training"),
+            _ => {
+                let all = self.rows.iter().all(|row| row.trainings == trainings);
+                let models = if all { "" } else { " where a model has several, else of one" };
+                let within = if n == 1 { String::new() } else { format!("{spread} over {n} sampling seeds") };
+                let first = format!("mean ± standard deviation over {trainings} trainings{models}");
+                format!("{first}{within}{}", if n == 1 { ", 1 sampling seed" } else { "" })
+            }
+        };
+        let mut text = format!("{metric} ({better} is better), {over}, {} images each", self.count);
         let _ = write!(text, ". Columns: {}", self.columns_are);
         let mut entries = self.rows.iter().flat_map(|row| row.entries.iter().zip(&self.columns));
         if entries.any(|(entry, &column)| entry.as_ref().is_some_and(|entry| self.takes_fewer(entry, column))) {
@@ -67,12 +82,13 @@ impl Results {
         if !others.is_empty() {
             let _ = write!(text, " The other values ({}) are in the report and in results.csv.", others.join("; "));
         }
-        if n > 1 {
+        if n > 1 || trainings > 1 {
             let other = match &self.against {
                 None => "the best of the column".to_string(),
                 Some(name) => format!("the best row of {name}"),
             };
-            let _ = write!(text, " ** p < 0.01, * p < 0.05 in Welch's two-sided t-test against {other}.");
+            let of = if trainings > 1 { " of the means of the trainings" } else { "" };
+            let _ = write!(text, " ** p < 0.01, * p < 0.05 in Welch's two-sided t-test{of} against {other}.");
         }
         text
     }
@@ -125,7 +141,8 @@ impl Results {
 
     /// CSV with one line per value of a measurement.
     pub fn csv(&self) -> String {
-        let mut text = String::from("row,model,sampler,grid,blend,steps,evaluations,seed,images,value,number\n");
+        let mut text =
+            String::from("row,model,sampler,grid,blend,steps,evaluations,training_seed,seed,images,value,number\n");
         for row in &self.rows {
             for entry in row.entries.iter().flatten() {
                 let (sample, grid) = (&entry.sample, entry.sample.grid.kind.argument());
@@ -138,9 +155,10 @@ impl Results {
                     sample.steps.to_string().into(),
                     entry.nfe.to_string().into(),
                 ];
-                for (seed, values) in entry.seeds.iter().zip(&entry.values) {
+                for ((train_seed, seed), values) in entry.train_seeds.iter().zip(&entry.seeds).zip(&entry.values) {
+                    let seeds = format!("{train_seed},{seed}");
                     for (name, value) in values {
-                        let _ = writeln!(text, "{},{seed},{},{},{value}", same.join(","), self.count, csv_field(name));
+                        let _ = writeln!(text, "{},{seeds},{},{},{value}", same.join(","), self.count, csv_field(name));
                     }
                 }
             }

@@ -107,7 +107,7 @@ impl State {
             let samples = [batch.counters.first(), batch.counters.last()].map(|k| k.copied().unwrap_or(0));
             return Err(diverged(at, &terms, disc_loss, samples));
         }
-        let ema = config.optim.ema_schedule().action(at);
+        let ema = config.optim.ema_action(at);
         let lr = config.optim.lr_schedule(config.train.steps).at(at);
         let hyper = adamw(&config.optim, lr, at + 1, grads.norm());
         self.net = self.net_optimiser.update(self.net.clone(), &grads, hyper, ema);

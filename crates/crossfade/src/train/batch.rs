@@ -2,9 +2,11 @@
 //! (seed, sample counter, purpose), so that a resumed run draws the same ones.
 use crate::augment::{Draws, LABELS, Margin, augment};
 use crate::config::RunConfig;
+use crate::data::Classes;
 use crate::engine::{Device, Images, Tensor, from_vec};
 use crate::loader::Batch;
 use crate::loss::Noised;
+use crate::nn::one_hot;
 use crate::rng::{Purpose, Stream};
 use crossfade_math::ProcessFn;
 use rayon::prelude::*;
@@ -15,13 +17,23 @@ pub struct Prepared {
     pub noised: Noised,
     /// The augmentation labels, `[B, 9]`, if images are augmented.
     pub labels: Option<Tensor<2>>,
+    /// The class of each sample, `[B, classes]`, for a network with classes; zeros for samples without their class.
+    pub classes: Option<Tensor<2>>,
     /// The condition of a task, `[B, C', H', W']`.
     pub condition: Option<Tensor<4>>,
 }
 
-/// Augments `batch` and applies the forward process, on `device`.
-pub fn prepare(mut batch: Batch, config: &RunConfig, device: &Device) -> Prepared {
+/// Augments `batch` and applies the forward process, on `device`. `classes` are those of the dataset, for a network with
+/// classes.
+pub fn prepare(mut batch: Batch, config: &RunConfig, classes: Option<&Classes>, device: &Device) -> Prepared {
     let (seed, shape) = (config.seed, batch.shape);
+    let classes = classes.map(|classes| {
+        let samples = batch.counters.iter().zip(&batch.indices);
+        let shown: Vec<Option<u32>> = samples
+            .map(|(&k, &index)| Some(classes.of[index]).filter(|_| !drops_label(seed, k, config.train.label_dropout)))
+            .collect();
+        one_hot(&shown, classes.names.len(), device)
+    });
     // Augmentation comes before the forward process: it must not resample the noise (§2.6).
     let labels = (config.train.augment > 0.0).then(|| {
         let draws: Vec<Draws> = batch.counters.iter().map(|&k| Draws::new(seed, k)).collect();
@@ -52,5 +64,10 @@ pub fn prepare(mut batch: Batch, config: &RunConfig, device: &Device) -> Prepare
     let extra: Vec<Images> = phi.chain(needed.velocity.then(|| normals(1, Purpose::Noise))).collect();
     let x0 = Images(from_vec(std::mem::take(&mut batch.x0), shape, device));
     let noised = Noised { weights, ..Noised::new(process, x0, &extra, eps, t) };
-    Prepared { noised, labels, condition }
+    Prepared { noised, labels, classes, condition }
+}
+
+/// Whether the sample at counter `k` is shown without its class.
+pub fn drops_label(seed: u64, k: u64, probability: f64) -> bool {
+    Stream::new(seed, k, 0, Purpose::LabelDropout).uniform() < probability
 }

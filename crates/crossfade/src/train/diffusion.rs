@@ -1,14 +1,15 @@
 //! Training of a diffusion network: gradients of micro-batches are accumulated to one optimiser step.
 use super::Summary;
 use super::batch::{Prepared, prepare};
+use super::mean::MeanImage;
 use super::optimiser::Gradients;
 use super::run_loop::{self, Training};
 use super::sheet;
 use super::start::start;
 use super::state::TrainState;
 use crate::checkpoint::{Checkpoint, RunDir};
-use crate::config::RunConfig;
-use crate::data::{Dataset, Image};
+use crate::config::{RunConfig, SampleConfig};
+use crate::data::{Classes, Dataset, Image};
 use crate::engine::{Device, Tensor, from_vec};
 use crate::error::{Error, Result};
 use crate::generate::Pipeline;
@@ -57,6 +58,8 @@ struct DiffusionTraining<'a> {
     device: &'a Device,
     state: TrainState,
     dataset: Arc<dyn Dataset>,
+    /// The classes of the images, for a network with classes.
+    classes: Option<Classes>,
     loader: Batches,
 }
 
@@ -80,6 +83,15 @@ impl<'a> DiffusionTraining<'a> {
         let (mut state, passed_over) = start(dir, &config.to_toml()?, resume, fresh, resumed)?;
         let (plan, task) = (&config.train, config.task.clone());
         let dataset: Arc<dyn Dataset> = Arc::from(images(config, state.latent.as_ref())?);
+        let classes = classes(config, &*dataset)?;
+        let names = classes.as_ref().map_or(&[][..], |classes| &classes.names);
+        // The names are those of a fresh run or must be those of the run that is resumed: a network would take the images of
+        // one class for those of another.
+        if state.step > 0 && state.class_names != names {
+            let message = "the classes of the images are not those that the run was started with";
+            return Err(Error::request(format!("{message}: {names:?} in place of {:?}", state.class_names)));
+        }
+        state.class_names = names.to_vec();
         let loading = plan.loading(config.seed);
         // As in the reference, the scale is measured once, on the first batch (§2.7). A resumed run reads it from its
         // checkpoint.
@@ -95,7 +107,7 @@ impl<'a> DiffusionTraining<'a> {
         let first = state.step * (plan.batch * plan.accumulate) as u64;
         let latent = state.latent.as_ref();
         let loader = Batches::start(Arc::clone(&dataset), task, loading, first, latent, cache, &mut |_, _| ())?;
-        Ok((Self { config, device, state, dataset, loader }, passed_over))
+        Ok((Self { config, device, state, dataset, classes, loader }, passed_over))
     }
 }
 
@@ -110,16 +122,20 @@ impl Training for DiffusionTraining<'_> {
     /// Sums the gradients of `train.accumulate` micro-batches in their order, then updates the weights and their moving
     /// average.
     fn advance(&mut self) -> Result<StepReport> {
-        let Self { config, device, state, loader, .. } = self;
+        let Self { config, device, state, loader, classes, .. } = self;
         let began = Instant::now();
         let (mut loss, mut grads) = (0.0, None::<Gradients>);
         let (mut samples, statistics) = (vec![], Statistics::default());
-        for _ in 0..config.train.accumulate {
+        for micro in 0..config.train.accumulate as u64 {
             let batch = loader.next_batch()?;
+            if let Some(mean) = &mut state.mean_x0 {
+                // Before augmentation: sampling makes images without it.
+                mean.add(&batch.x0, state.step * config.train.accumulate as u64 + micro + 1);
+            }
             samples.extend(batch.counters.iter().copied());
             // Dropout masks depend on (seed, step, sample) only, so that a resumed run draws the same ones.
             let key = DropoutKey { seed: config.seed, step: state.step, samples: batch.counters.clone() };
-            let prepared = prepare(batch, config, device);
+            let prepared = prepare(batch, config, classes.as_ref(), device);
             let mode = Mode::Train { dropout: &key, statistics: &statistics };
             // Divided here, so that the sum of all gradients is their mean over the micro-batches (§2.5).
             let value = batch_loss(&state.net, config, &prepared, mode) / config.train.accumulate as f32;
@@ -152,18 +168,27 @@ impl Training for DiffusionTraining<'_> {
     fn sheet(&self) -> Result<Image> {
         let config = self.config;
         let net = self.state.averaged(config, self.device)?;
-        let pipeline = Pipeline::new(net, self.state.latent.clone(), config, &config.sample, self.device)?;
+        let (latent, mean) = (self.state.latent.clone(), self.state.mean_x0.as_ref().map(MeanImage::parts));
+        // A run that was begun before the mean was measured has none.
+        let free_first_step = config.sample.free_first_step && mean.is_some();
+        let sample = SampleConfig { free_first_step, ..sheet::settings(config) };
+        let pipeline = Pipeline::new(net, latent, mean, config, &sample, self.device)?;
         sheet::draw(&pipeline, config, &*self.dataset)
     }
 
     fn save(&self, path: &Path) -> Result<()> {
         self.state.save(path, self.config)
     }
+
+    fn save_averages(&self, path: &Path) -> Result<()> {
+        self.state.save_averages(path, self.config)
+    }
 }
 
 /// The loss of a prepared batch, a scalar.
 fn batch_loss(net: &Denoiser, config: &RunConfig, batch: &Prepared, mode: Mode) -> Tensor<1> {
-    let context = net.network.encode(batch.condition.clone(), mode).with_labels(batch.labels.clone());
+    let context = net.network.encode(batch.condition.clone(), mode);
+    let context = context.with_labels(batch.labels.clone()).with_classes(batch.classes.clone());
     config.loss.loss(net, &batch.noised, &context, mode, None).total
 }
 
@@ -193,6 +218,26 @@ pub fn images(config: &RunConfig, latent: Option<&Latent>) -> Result<Box<dyn Dat
         return Err(Error::request(problem));
     }
     Ok(set)
+}
+
+/// The classes of the images, for a network that has classes; an error if they are not as many.
+pub fn classes(config: &RunConfig, images: &dyn Dataset) -> Result<Option<Classes>> {
+    let wanted = config.network.classes();
+    if wanted == 0 {
+        return Ok(None);
+    }
+    match images.classes()? {
+        Some(classes) if classes.names.len() == wanted => Ok(Some(classes)),
+        Some(classes) => Err(Error::request(format!(
+            "network.classes is {wanted}, but the images have {found} classes: set network.classes = {found}",
+            found = classes.names.len()
+        ))),
+        None => Err(Error::request(format!(
+            "network.classes is {wanted}, but {} has no labels. Classes come from CIFAR-10, from a file of labels beside IDX \
+             images, from \"labels\" in the dataset.json of a zip, or from one folder for each class",
+            images.describe()
+        ))),
+    }
 }
 
 /// The error for a loss or gradient that is not finite.

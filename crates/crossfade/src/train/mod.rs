@@ -5,6 +5,7 @@ mod batch;
 mod diffusion;
 mod events;
 mod log;
+mod mean;
 mod optimiser;
 mod run_loop;
 mod sheet;
@@ -13,8 +14,8 @@ mod state;
 
 pub use crate::checkpoint::RunDir;
 pub use autoencoder::{AutoencoderReport, Event, train_autoencoder};
-pub use batch::{Prepared, prepare};
-pub use diffusion::{StepReport, images, train};
+pub use batch::{Prepared, drops_label, prepare};
+pub use diffusion::{StepReport, classes, images, train};
 pub use optimiser::Gradients;
 pub use state::TrainState;
 

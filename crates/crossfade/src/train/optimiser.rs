@@ -1,4 +1,5 @@
-//! AdamW and the moving average of a network's weights, and their state in checkpoints.
+//! AdamW and the moving averages of a network's weights, and their state in checkpoints.
+use crate::checkpoint::average_prefix;
 use crate::config::OptimConfig;
 use crate::engine::{Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
@@ -7,10 +8,10 @@ use crate::tensorfile::{HostTensor, TensorMap};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use crossfade_kernels::{AdamW, adamw_step, all_finite, ema_update, sum_sq};
-use crossfade_math::EmaAction;
+use crossfade_math::{EmaAction, PowerProfile};
 use std::collections::BTreeMap;
 
-/// The moving average and AdamW's moments of all parameters, on the host, in the order in which modules visit them.
+/// The moving averages and AdamW's moments of all parameters, on the host, in the order in which modules visit them.
 pub struct Optimiser {
     names: Vec<(String, Vec<usize>)>,
     /// Which parameters are trained.
@@ -18,6 +19,8 @@ pub struct Optimiser {
     ema: Vec<Vec<f32>>,
     m: Vec<Vec<f32>>,
     v: Vec<Vec<f32>>,
+    /// Further averages, from which others are made after the training.
+    averages: Vec<(PowerProfile, Vec<Vec<f32>>)>,
 }
 
 /// The gradients of all parameters, on the host, in the same order; zeros for parameters without a gradient.
@@ -78,39 +81,57 @@ impl Optimiser {
             v: zeros(),
             trained: weights.iter().map(|(name, ..)| is_trained(name)).collect(),
             names: weights.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect(),
+            averages: vec![],
             ema: weights.into_iter().map(|(_, _, w)| w).collect(),
         }
     }
 
-    /// One step of AdamW and of the moving average (§2.5); returns the network with the new weights.
+    /// The same with power-function averages of these profiles.
+    pub fn with_averages(mut self, profiles: Vec<PowerProfile>) -> Self {
+        self.averages = profiles.into_iter().map(|profile| (profile, self.ema.clone())).collect();
+        self
+    }
+
+    /// One step of AdamW and of the moving averages (§2.5); returns the network with the new weights.
     pub fn update<M: Module>(&mut self, net: M, grads: &Gradients, hyper: AdamW, action: EmaAction) -> M {
         net.map(&mut Update { at: 0, grads, hyper, action, state: self })
     }
 
-    /// Weights, moving average and moments as tensors of a checkpoint; `prefix` is put before the names of the parameters.
+    /// Weights, moving averages and moments as tensors of a checkpoint; `prefix` is put before the names of the parameters.
     pub fn tensors<M: Module>(&self, net: &M, prefix: &str) -> Vec<HostTensor> {
-        let named = |kind: &str, values: &[Vec<f32>]| -> Vec<HostTensor> {
-            let names = self.names.iter().zip(values);
-            names.map(|((name, shape), w)| (format!("{kind}.{prefix}{name}"), shape.clone(), w.clone())).collect()
-        };
+        let named = |kind: &str, values: &[Vec<f32>]| self.named(&format!("{kind}.{prefix}"), values);
         let model = collect(net).into_iter();
         let model = model.map(|(name, shape, w)| (format!("model.{prefix}{name}"), shape, w));
         let state = [named("ema", &self.ema), named("adam_m", &self.m), named("adam_v", &self.v)];
-        model.chain(state.into_iter().flatten()).collect()
+        model.chain(state.into_iter().flatten()).chain(self.average_tensors()).collect()
+    }
+
+    /// The power-function averages as tensors of a file.
+    pub(crate) fn average_tensors(&self) -> Vec<HostTensor> {
+        let of = |(profile, values): &(PowerProfile, Vec<Vec<f32>>)| self.named(&average_prefix(profile.sigma), values);
+        self.averages.iter().flat_map(of).collect()
+    }
+
+    fn named(&self, prefix: &str, values: &[Vec<f32>]) -> Vec<HostTensor> {
+        let names = self.names.iter().zip(values);
+        names.map(|((name, shape), w)| (format!("{prefix}{name}"), shape.clone(), w.clone())).collect()
     }
 
     /// Restores the state from `tensors` and returns `net` with its weights; an error names the tensor that is missing.
     pub(crate) fn restore<M: Module>(&mut self, net: M, tensors: &mut TensorMap, prefix: &str) -> Result<M> {
         let mut take = |kind: &str| -> Result<Vec<Vec<f32>>> {
             let wanted = self.names.iter().map(|(name, shape)| {
-                let full = format!("{kind}.{prefix}{name}");
+                let full = format!("{kind}{prefix}{name}");
                 let found = tensors.remove(&full).filter(|(s, _)| s == shape).map(|(_, values)| values);
                 found.ok_or_else(|| Error::Run(format!("cannot be resumed: no tensor {full} of the right shape")))
             });
             wanted.collect()
         };
-        let model = take("model")?;
-        (self.ema, self.m, self.v) = (take("ema")?, take("adam_m")?, take("adam_v")?);
+        let model = take("model.")?;
+        (self.ema, self.m, self.v) = (take("ema.")?, take("adam_m.")?, take("adam_v.")?);
+        for (profile, values) in &mut self.averages {
+            *values = take(&average_prefix(profile.sigma))?;
+        }
         self.with_values(net, &model)
     }
 
@@ -160,6 +181,9 @@ impl ModuleMapper for Update<'_> {
             EmaAction::Skip => {}
             EmaAction::Copy => state.ema[i].copy_from_slice(&values),
             EmaAction::Average(decay) => ema_update(&mut state.ema[i], &values, decay),
+        }
+        for (profile, average) in &mut state.averages {
+            ema_update(&mut average[i], &values, profile.decay(self.hyper.step));
         }
         if !is_trained {
             return param;

@@ -28,6 +28,10 @@ pub(super) trait Training {
     fn sheet(&self) -> Result<Image>;
     /// Writes a checkpoint.
     fn save(&self, path: &Path) -> Result<()>;
+    /// Writes a snapshot of further averages of the weights, if any are kept.
+    fn save_averages(&self, _: &Path) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Trains until the last step of `plan` or until `stop` is set, and writes a checkpoint in both cases.
@@ -60,6 +64,11 @@ pub(super) fn run<T: Training>(
             if let Some(events) = &mut events {
                 events.image(step, T::SHEET, &sheet, &png)?;
             }
+        }
+        // Before the checkpoint: a run that is killed in between is resumed from an earlier one and writes it again. A
+        // stop is no reason for a snapshot, so that a resumed run has the snapshots of an uninterrupted one.
+        if due(plan.snapshot_interval()) || step == plan.steps {
+            training.save_averages(&dir.averages().join(checkpoint::file_name(step)))?;
         }
         if due(plan.checkpoint_every) {
             saved = Some(save(training, plan, dir)?);

@@ -1,19 +1,41 @@
 //! Sample sheets: images that a run makes with the moving average of its weights while it trains.
 use crate::apply::{Model, Part};
-use crate::config::RunConfig;
+use crate::config::{RunConfig, SampleConfig};
 use crate::data::{Dataset, Filter, Image, PassOrder, Planes, contact_sheet, resize};
 use crate::error::Result;
 use crate::generate::Pipeline;
 use crate::loader::index;
+use crate::nn::BackboneConfig;
 use crate::task::SampleKey;
 
 /// Images on a sheet.
 const COUNT: u64 = 16;
+/// Rows of a sheet with classes, at most.
+const CLASSES: usize = 16;
+/// Images of each class.
+const PER_CLASS: usize = 4;
 /// Examples on a sheet of a task.
 const EXAMPLES: u64 = 4;
 
+/// The sampling settings of a run's sheets: those of its configuration, and for a network with classes a row of each class.
+pub(super) fn settings(config: &RunConfig) -> SampleConfig {
+    let mut sample = config.sample.clone();
+    let rows = config.network.classes().min(CLASSES);
+    if rows > 0 {
+        sample.class = (0..rows).map(|class| class.to_string()).collect::<Vec<_>>().join(",");
+    }
+    sample
+}
+
 /// Draws a contact sheet, always from the same noise and examples.
 pub(super) fn draw(pipeline: &Pipeline, config: &RunConfig, set: &dyn Dataset) -> Result<Image> {
+    let rows = config.network.classes().min(CLASSES);
+    if rows > 0 {
+        // Image k has class k mod rows, so the sheet is drawn column by column.
+        let images = pipeline.images(config.seed, 0..(rows * PER_CLASS) as u64)?;
+        let by_class = (0..images.len()).map(|cell| images[cell % PER_CLASS * rows + cell / PER_CLASS].clone());
+        return Ok(contact_sheet(&by_class.collect::<Vec<_>>(), PER_CLASS, 2, (128 / images[0].width).max(1)));
+    }
     if config.task.is_unconditional() {
         let images = pipeline.images(config.seed, 0..COUNT)?;
         return Ok(contact_sheet(&images, 4, 2, (128 / images[0].width).max(1)));

@@ -1,4 +1,5 @@
 //! The state of a training run: weights, moving average, optimiser, step.
+use super::mean::MeanImage;
 use super::optimiser::{Gradients, Optimiser, adamw};
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
@@ -17,6 +18,10 @@ pub struct TrainState {
     pub net: Denoiser,
     /// The autoencoder of a latent diffusion run; it is stored in the checkpoints too.
     pub latent: Option<Latent>,
+    /// The mean of the images or latents so far, for runs that have a use for it.
+    pub(crate) mean_x0: Option<MeanImage>,
+    /// The names of the classes of the images; empty for a network without classes.
+    pub class_names: Vec<String>,
     optimiser: Optimiser,
 }
 
@@ -36,7 +41,9 @@ impl TrainState {
     /// The state at step 0 of a given network.
     fn with(network: Network, config: &RunConfig) -> Self {
         let optimiser = Optimiser::new(&network, |name| config.network.is_trained(name));
-        Self { step: 0, net: config.denoiser(network), latent: None, optimiser }
+        let optimiser = optimiser.with_averages(config.optim.profiles());
+        let (net, mean_x0) = (config.denoiser(network), MeanImage::new(config));
+        Self { step: 0, net, latent: None, mean_x0, class_names: vec![], optimiser }
     }
 
     /// The state in a checkpoint. The network is that of the configuration in the checkpoint.
@@ -48,20 +55,36 @@ impl TrainState {
         let mut state = Self::new(&config, device);
         let restored = state.optimiser.restore(state.net.network, &mut tensors, "");
         state.net.network = restored.map_err(|e| Error::file(&checkpoint.path, e.to_string()))?;
+        state.mean_x0 = state.mean_x0.and_then(|mean| mean.restore(&mut tensors));
         state.step = checkpoint.step;
         state.latent = Latent::of(checkpoint, device)?;
+        state.class_names = checkpoint.class_names.clone();
         Ok(state)
     }
 
     /// Writes the state as a checkpoint.
     pub fn save(&self, path: &Path, config: &RunConfig) -> Result<()> {
         let mut tensors = self.optimiser.tensors(&self.net.network, "");
+        tensors.extend(self.mean_x0.as_ref().map(MeanImage::tensor));
         let mut metadata = checkpoint::metadata(config, self.step)?;
+        metadata.extend(checkpoint::class_names_entry(&self.class_names));
         if let Some(latent) = &self.latent {
             tensors.extend(latent.tensors());
             metadata.extend([checkpoint::first_stage_entry(latent.config())?]);
         }
         save_tensors(path, &tensors, &metadata)
+    }
+
+    /// Writes the averages `optim.ema_profiles` into a file of their own, if there are any.
+    pub(crate) fn save_averages(&self, path: &Path, config: &RunConfig) -> Result<()> {
+        match self.optimiser.average_tensors() {
+            tensors if tensors.is_empty() => Ok(()),
+            tensors => {
+                let folder = path.parent().unwrap_or(Path::new("."));
+                std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+                save_tensors(path, &tensors, &checkpoint::metadata(config, self.step)?)
+            }
+        }
     }
 
     /// The network with the moving average of its weights, without gradients.
@@ -87,7 +110,7 @@ impl TrainState {
     /// One step of AdamW with clipped gradients and the moving average (§2.5).
     pub fn update(&mut self, grads: &Gradients, norm: f64, config: &RunConfig) {
         let hyper = adamw(&config.optim, config.lr_schedule().at(self.step), self.step + 1, norm);
-        let ema = config.ema_schedule().action(self.step);
+        let ema = config.optim.ema_action(self.step);
         let network = self.take_network(config);
         self.net.network = self.optimiser.update(network, grads, hyper, ema);
         self.step += 1;

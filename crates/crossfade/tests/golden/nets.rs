@@ -30,6 +30,8 @@ pub fn config(case: &Case) -> UNetConfig {
         decoders: if module.starts_with("uncond_unet_sd") { Decoders::One } else { Decoders::Two },
         dropout: settings["dropout"].as_f64().unwrap(),
         augment_dim: number("augment_dim"),
+        patch: 1,
+        classes: 0,
         skip_scaling: module == "uncond_unet_sd_3",
     }
 }

@@ -293,7 +293,7 @@ fn a_network_takes_any_size_and_window() {
         RunConfig { task: TaskConfig::SuperResolution(sr), network: network.into(), ..RunConfig::default() };
     config.sample.steps = 1;
     let net = config.denoiser(config.network.init(NetworkPorts::default(), 3, &Device::flex()));
-    let pipeline = Pipeline::new(net, None, &config, &config.sample, &Device::flex()).unwrap();
+    let pipeline = Pipeline::new(net, None, None, &config, &config.sample, &Device::flex()).unwrap();
     let model = pipeline.task_model("super-resolution", 1).unwrap();
     for (width, height, window) in [(1, 1, None), (1, 9, None), (13, 2, None), (64, 61, Some(64))] {
         let options = Options { window, batch: 4, ..Options::default() };

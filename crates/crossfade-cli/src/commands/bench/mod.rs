@@ -41,6 +41,10 @@ pub struct UnetArgs {
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub resolution: usize,
 
+    /// Side of the squares of pixels that the network reads as one, e.g. `--resolution 64 --patch 2`
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub patch: usize,
+
     /// Channels of the first level
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub width: usize,
@@ -53,7 +57,7 @@ pub struct UnetArgs {
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub blocks: usize,
 
-    /// Resolutions that have attention
+    /// Sides of the feature maps that have attention
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "16,8")]
     pub attention: Vec<usize>,
 
@@ -94,6 +98,7 @@ impl UnetArgs {
     pub fn network(&self) -> Result<UNetConfig> {
         let network = UNetConfig {
             resolution: self.resolution,
+            patch: self.patch,
             width: self.width,
             mult: self.mult.clone(),
             blocks: self.blocks,

@@ -20,7 +20,7 @@ struct Stub {
 
 impl Stub {
     fn conditioned(&self) -> Conditioned<'_> {
-        Conditioned { network: self, process: self.process, log_time: false, context: Context::default() }
+        Conditioned { network: self, process: self.process, log_time: false, context: Context::default(), guide: None }
     }
 }
 

@@ -16,7 +16,7 @@ use super::swin::{BASE, Swin, TINY};
 use super::unet_encoder::UnetEncoder;
 use crate::nn::backbone::{Backbone, BackboneConfig, Context, NetworkPorts};
 use crate::nn::config::Decoders;
-use crate::nn::functional::{concat, silu};
+use crate::nn::functional::{concat, pixel_shuffle, pixel_unshuffle, silu};
 use crate::nn::gate::SpatialGate;
 use crate::nn::init::{Init, MIXING, Scope};
 use crate::nn::layers::{Conv, Dense, GroupNorm2d};
@@ -64,6 +64,7 @@ pub struct CondUNet {
     mixing_logit: Option<Param<Tensor<1>>>,
     frozen: bool,
     unit: usize,
+    patch: usize,
 }
 
 named_module!(CondUNet {
@@ -90,7 +91,7 @@ named_module!(CondUNet {
     final_block2: "final_res_block2",
     final_conv2: "final_conv2",
     mixing_logit: "mixing_logit",
-} keep frozen, unit);
+} keep frozen, unit, patch);
 
 /// The encoder of the condition.
 #[derive(Clone, Debug)]
@@ -136,13 +137,15 @@ impl CondUNet {
         let project = |(i, &c): (usize, &usize)| Conv::new(&at("projects").at(&i.to_string()), c, dims[i], 1);
         let decouple = |name| Decouple::new(&at(name), bottom, config);
         let block = |name, cin, cout| ResBlock::new(&at(name), cin, cout, Some(emb));
-        let last = |name, parts| Conv::new(&at(name), dim, config.channels * parts, 1);
+        // A pixel of the feature maps stands for a square of x_t, whose values are its channels.
+        let channels = config.channels * config.patch * config.patch;
+        let last = |name, parts| Conv::new(&at(name), dim, channels * parts, 1);
         let (ups1, relations_up) = ups(&at("ups"), &at("relation_layers_up"), config);
         let second = two.then(|| ups(&at("ups2"), &at("relation_layers_up2"), config)).unzip();
         let (downs, relations_down) = downs(&at("downs"), &at("relation_layers_down"), config);
         Self {
             encoder: Encoder::new(&at("init_conv_mask"), config),
-            stem: Conv::new(&at("init_conv.0"), config.channels * ports.inputs + stages[0], dim, 7),
+            stem: Conv::new(&at("init_conv.0"), channels * ports.inputs + stages[0], dim, 7),
             stem_norm: GroupNorm2d::new(&at("init_conv.1"), dim, GROUPS.min(dim / 4)),
             projects: stages.iter().enumerate().map(project).collect(),
             frequencies: at("time_mlp.0").param("W", [dim / 2], Init::Normal { mean: 0.0, std: config.fourier_scale }),
@@ -166,6 +169,7 @@ impl CondUNet {
             mixing_logit: ports.mixed.then(|| root.param("mixing_logit", [config.channels], MIXING)),
             frozen: config.freeze_encoder,
             unit: config.unit(),
+            patch: config.patch,
         }
     }
 
@@ -198,7 +202,8 @@ impl CondUNet {
     /// F(x; c_noise, condition); `x` is already multiplied by c_in.
     ///
     /// # Shapes
-    /// `x` `[B, C, H, W]` with H and W multiples of [`CondUNetConfig::unit`], `c_noise` `[B]`.
+    /// `x` `[B, C, H, W]` with H and W multiples of [`CondUNetConfig::unit`], `c_noise` `[B]`. Inside, feature maps have the
+    /// side H/patch.
     pub fn forward(&self, x: Tensor<4>, c_noise: Tensor<1>, features: &Features, mode: Mode) -> RawHeads {
         self.observed(x, c_noise, features, mode, &mut |_, _| ())
     }
@@ -216,7 +221,8 @@ impl CondUNet {
         let size = emb.dims()[1];
         tap("time_embedding", &emb.clone().reshape([b, size, 1, 1]));
         let emb = silu(emb);
-        let first = resize(features.first.clone(), [h, w], Corners::HalfPixel);
+        let first = resize(features.first.clone(), [h / self.patch, w / self.patch], Corners::HalfPixel);
+        let x = pixel_unshuffle(x, self.patch);
         let stem = self.stem_norm.forward(self.stem.forward(concat(x, first)));
         tap("stem", &stem);
         let (x, skips) =
@@ -226,7 +232,8 @@ impl CondUNet {
         tap("mid", &x);
         let decode = |split: Tensor<4>, ups: &[Up], relations: &[Relation], block: &ResBlock, last: &Conv| {
             let y = decode_levels(ups, relations, x.clone() + split, &skips, &features.levels, &emb, mode);
-            last.forward(block.forward(concat(y, stem.clone()), Some(&emb)))
+            let y = last.forward(block.forward(concat(y, stem.clone()), Some(&emb)));
+            pixel_shuffle(y, self.patch)
         };
         let split = self.decouple1.forward(x.clone());
         tap("decouple1", &split);
@@ -256,10 +263,11 @@ impl CondUNet {
 impl Backbone for CondUNet {
     fn encode(&self, condition: Option<Tensor<4>>, mode: Mode) -> Context {
         let condition = condition.expect("the conditional U-Net needs a condition");
-        Context { features: Some(Self::encode(self, condition, mode)), labels: None }
+        Context { features: Some(Self::encode(self, condition, mode)), ..Context::default() }
     }
     fn forward(&self, x: Tensor<4>, c_noise: Tensor<1>, context: &Context, mode: Mode) -> RawHeads {
-        assert!(context.labels.is_none(), "the conditional U-Net has no use for augmentation labels");
+        let labels = context.labels.is_some() || context.classes.is_some();
+        assert!(!labels, "the conditional U-Net has no use for augmentation labels and classes");
         let features = context.features.as_ref().expect("a context of this network's `encode`");
         Self::forward(self, x, c_noise, features, mode)
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::cond_unet::CondUNet;
 use super::swin::{BASE, SwinSize, TINY};
 use super::unet_encoder;
-use crate::nn::backbone::{BackboneConfig, NetworkPorts, side_unit};
+use crate::nn::backbone::{BackboneConfig, NetworkPorts, is_one, patch_problem, side_unit};
 use crate::nn::config::Decoders;
 use crate::nn::init::initialized;
 use crate::nn::named::{is_buffer, shapes};
@@ -68,6 +68,10 @@ pub enum Split {
 pub struct CondUNetConfig {
     /// Channels of x_t: of the images, or of their latents.
     pub channels: usize,
+    /// Side of the squares of pixels of x_t that the network reads and writes as one. The condition is encoded pixel by
+    /// pixel; an encoder with the same stride fits.
+    #[serde(skip_serializing_if = "is_one")]
+    pub patch: usize,
     /// Channels of the condition.
     pub condition_channels: usize,
     /// Channels of the stem, "dim".
@@ -100,6 +104,7 @@ impl Default for CondUNetConfig {
         let windows = vec![[8, 8], [4, 4], [2, 2], [1, 1]];
         Self {
             channels: 3,
+            patch: 1,
             condition_channels: 3,
             width: 128,
             mult: vec![1, 2, 4, 4],
@@ -160,10 +165,13 @@ impl BackboneConfig for CondUNetConfig {
         self.decoders
     }
     fn unit(&self) -> usize {
-        side_unit(self.mult.len())
+        side_unit(self.patch, self.mult.len())
     }
     fn resolution(&self) -> Option<usize> {
         None
+    }
+    fn classes(&self) -> usize {
+        0
     }
     fn augment_dim(&self) -> usize {
         0
@@ -218,6 +226,7 @@ impl BackboneConfig for CondUNetConfig {
             let fits = levels <= 8 && size.iter().all(|&s| s > 0 && s <= LIMIT && s.is_multiple_of(self.unit()));
             require(fits, "split.size", format!("must be positive multiples of {}, not {size:?}", self.unit()));
         }
+        problems.extend(patch_problem(self.patch));
         problems
     }
 }

@@ -68,6 +68,29 @@ fn presets_are_valid_and_survive_toml() {
     }
 }
 
+/// As for the unconditional network: patches are channels of a network at half the size, and the condition is the same.
+#[test]
+fn patches_are_channels_of_a_network_at_half_the_size() {
+    let device = Device::flex();
+    let plain = CondUNetConfig { channels: 12, split: Split::Fourier { size: [4, 4] }, ..tiny() };
+    let patched = CondUNetConfig { channels: 3, patch: 2, split: Split::Fourier { size: [8, 8] }, ..plain.clone() };
+    let ports = NetworkPorts::with_phi_parts(2);
+    assert_eq!((patched.validate(), patched.unit()), (vec![], 4));
+    assert_eq!(patched.state_shapes(ports), plain.state_shapes(ports));
+    assert!(CondUNetConfig { patch: 0, ..tiny() }.validate().iter().any(|problem| problem.key == "patch"));
+    let run = |config: &CondUNetConfig, x| {
+        let net = config.init(ports, 3, &device);
+        let features = net.encode(picture([2, 3, 18, 14], &device), Mode::Eval);
+        net.forward(x, vector(&[-0.3, -2.0], &device), &features, Mode::Eval)
+    };
+    let x = picture([2, 3, 12, 16], &device);
+    let (expected, found) = (run(&plain, functional::pixel_unshuffle(x.clone(), 2)), run(&patched, x));
+    assert_eq!(found.phi.dims(), [2, 6, 12, 16]);
+    for (expected, found) in [(expected.phi, found.phi), (expected.eps.unwrap(), found.eps.unwrap())] {
+        assert_eq!(to_host(functional::pixel_shuffle(expected, 2)), to_host(found));
+    }
+}
+
 #[test]
 fn samples_do_not_mix_and_the_condition_is_seen() {
     for split in [Split::Attention, Split::Fourier { size: [4, 4] }] {

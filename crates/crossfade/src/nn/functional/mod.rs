@@ -122,6 +122,35 @@ pub fn upsample2x(x: Tensor<4>) -> Tensor<4> {
     if has_kernels(&x) { ops::upsample2x(x) } else { composed::upsample2x(x) }
 }
 
+/// Space to depth, PyTorch's `pixel_unshuffle`: every square of `patch` x `patch` pixels becomes one pixel. The values of
+/// a channel stay together, ordered by row and column.
+///
+/// # Shapes
+/// `[B, C, H, W]` to `[B, C·patch², H/patch, W/patch]`.
+pub fn pixel_unshuffle(x: Tensor<4>, patch: usize) -> Tensor<4> {
+    let [b, c, h, w] = x.dims();
+    if patch == 1 {
+        return x;
+    }
+    let (rows, columns) = (h / patch, w / patch);
+    let squares: Tensor<6> = x.reshape([b, c, rows, patch, columns, patch]);
+    squares.permute([0, 1, 3, 5, 2, 4]).reshape([b, c * patch * patch, rows, columns])
+}
+
+/// Depth to space, PyTorch's `pixel_shuffle`: the inverse of [`pixel_unshuffle`].
+///
+/// # Shapes
+/// `[B, C·patch², H, W]` to `[B, C, patch·H, patch·W]`.
+pub fn pixel_shuffle(x: Tensor<4>, patch: usize) -> Tensor<4> {
+    let [b, c, h, w] = x.dims();
+    if patch == 1 {
+        return x;
+    }
+    let c = c / (patch * patch);
+    let squares: Tensor<6> = x.reshape([b, c, patch, patch, h, w]);
+    squares.permute([0, 1, 4, 2, 5, 3]).reshape([b, c, h * patch, w * patch])
+}
+
 /// (x − mean)/√(var + 1e-5)·g over the channels of every pixel (§4.6, "LayerNorm").
 ///
 /// # Shapes
@@ -144,4 +173,30 @@ pub(crate) fn linear_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
 /// `qkv` `[B, 3C, H, W]` to `[B, C, H, W]`.
 pub fn self_attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
     if has_kernels(&qkv) { ops::self_attention(qkv, heads) } else { composed::self_attention(qkv, heads) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{from_vec, to_host};
+    use burn::tensor::Device;
+
+    /// Checked against the definition, value by value, and against its inverse.
+    #[test]
+    fn pixel_unshuffle_stacks_squares_of_pixels_and_pixel_shuffle_undoes_it() {
+        let (device, [b, c, h, w]) = (Device::flex(), [2, 3, 8, 16]);
+        let values: Vec<f32> = (0..b * c * h * w).map(|i| i as f32).collect();
+        let x = from_vec(values.clone(), [b, c, h, w], &device);
+        for p in [1, 2, 4] {
+            let stacked = pixel_unshuffle(x.clone(), p);
+            let [_, channels, rows, columns] = stacked.dims();
+            assert_eq!([channels, rows, columns], [c * p * p, h / p, w / p]);
+            for (at, value) in to_host(stacked.clone()).into_iter().enumerate() {
+                let (k, y, x) = (at / (rows * columns), at / columns % rows, at % columns);
+                let (plane, row, column) = (k / (p * p), y * p + k / p % p, x * p + k % p);
+                assert_eq!(value, values[(plane * h + row) * w + column]);
+            }
+            assert_eq!(to_host(pixel_shuffle(stacked, p)), values);
+        }
+    }
 }

@@ -10,13 +10,18 @@ pub use heun::Churn;
 use super::{Hooks, Sampler, Setting, State, steps};
 use crate::error::Result;
 use crossfade_math::Field;
-use crossfade_math::{Gaussian, Prediction};
+use crossfade_math::{Gaussian, GaussianFn, Prediction};
 use std::cell::Cell;
 
 /// The interface of a network for these samplers.
 pub trait Denoise<F> {
     /// x̂_0 and eps_hat at (x_t, t).
     fn denoise(&self, x_t: &F, t: f64) -> Result<Prediction<F>>;
+
+    /// Network evaluations that this takes at time t: 2 where the network is guided.
+    fn evaluations(&self, _t: f64) -> usize {
+        1
+    }
 }
 
 /// A network, the process that it was trained for, and the settings of a run.
@@ -31,19 +36,29 @@ pub struct GaussianProblem<'a, F> {
     pub eta: f64,
     /// The noise that `heun-churn` adds.
     pub churn: Churn,
+    /// E[x_0]. With it the network is not evaluated at t = 1 if α_1 = 0, where its ideal outputs are known (§3.5).
+    pub mean_x0: Option<F>,
     evaluations: Cell<usize>,
 }
 
 impl<'a, F: Field> GaussianProblem<'a, F> {
     /// A problem without clipping, with η = 0.
     pub fn new(net: &'a dyn Denoise<F>, process: Gaussian) -> Self {
-        Self { net, process, clip: None, eta: 0.0, churn: Churn::CIFAR10, evaluations: Cell::new(0) }
+        let (mean_x0, evaluations) = (None, Cell::new(0));
+        Self { net, process, clip: None, eta: 0.0, churn: Churn::CIFAR10, mean_x0, evaluations }
     }
 
-    /// Evaluates the network once at (x_t, t).
+    /// The prediction of the network at (x_t, t), unless its ideal outputs are known.
     fn predict(&self, x_t: &F, t: f64) -> Result<Prediction<F>> {
-        self.evaluations.set(self.evaluations.get() + 1);
-        let prediction = self.net.denoise(x_t, t)?;
+        let prediction = match &self.mean_x0 {
+            Some(mean) if t == 1.0 && self.process.alpha(t) == 0.0 => {
+                self.process.prediction_of_x0(x_t, mean.clone(), t)
+            }
+            _ => {
+                self.evaluations.set(self.evaluations.get() + self.net.evaluations(t));
+                self.net.denoise(x_t, t)?
+            }
+        };
         // Clamping needs a recomputed eps, or x_t would no longer be α_t x̂_0 + σ_t eps.
         let Some(clip) = self.clip else { return Ok(prediction) };
         Ok(self.process.prediction_of_x0(x_t, prediction.x0.clamp(-clip, clip), t))
