@@ -1,4 +1,5 @@
 //! The options of grids that are spaced by the noise level κ = σ/α (§3.2).
+#![allow(clippy::unwrap_used)]
 use crossfade_math::process::{Ddpm, Edm, Flow, Ve};
 use crossfade_math::{Adm, Gaussian, GaussianFn, Grid, GridKind, Process};
 

@@ -78,7 +78,6 @@ fn times_are_kept_in_the_checkpoint_and_used_by_auto() {
     // The recipe in an image names the grid itself, so that it is reproduced when other times were fitted since.
     let out = dir.path().join("pictures");
     let job = Job {
-        guide: None,
         seed: 1,
         first: 0,
         count: 1,
@@ -86,6 +85,7 @@ fn times_are_kept_in_the_checkpoint_and_used_by_auto() {
         batch: 1,
         trajectory: false,
         between: None,
+        guide: None,
         out: out.clone(),
     };
     run(&after, Weights::Ema, &with(Sampler::Auto, 4, config), &job, &device, &mut |_, _| ()).unwrap();

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::generate::Pipeline;
 use crate::lab::Spectrum;
 use crate::metrics::{Metric, MetricOptions, Reference, ReferenceWork, RegisteredMetric, Sample};
-use crate::sample::{EvaluationOptions, FittedTimes, Sampler};
+use crate::sample::{FittedTimes, Sampler};
 use crossfade_math::{Grid, GridKind, Process};
 use serde::Serialize;
 
@@ -121,7 +121,8 @@ pub fn fit_times(
     pipeline.size()?;
     let process = *pipeline.process();
     let sampler = config.sampler.resolved(&process)?;
-    let steps = sampler.steps_within(&process, &Grid::default(), EvaluationOptions::default(), config.evaluations)?;
+    let options = pipeline.sample_config().evaluation_options();
+    let steps = sampler.steps_within(&process, &Grid::default(), options, config.evaluations)?;
     let set = Thinned { set, count: set.len().min(MOST_REFERENCE) };
     let metric = RegisteredMetric::parse("random-frechet")?;
     let mut opened = (metric.open)(&MetricOptions::new(pipeline.device()))?;
