@@ -6,7 +6,8 @@ use crossfade::config::{Axes, Evaluate, Study};
 use crossfade::engine::Device;
 use crossfade::generate::Shard;
 use crossfade::metrics::RegisteredMetric;
-use crossfade::study::{Event, Only, Options, Outcome, Plan, Request, compare, merge, run};
+use crossfade::study::{Event, Only, Options, Outcome, Plan, ProfileRequest, Request};
+use crossfade::study::{compare, merge, run, sweep_profiles};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -578,4 +579,39 @@ fn two_checkpoints_are_compared_from_the_same_noise() {
     assert!(found.to_string().contains("process.kind: \"adm\" | \"flow\""));
     assert!(std::fs::read_to_string(other.out.join("comparison.html")).unwrap().contains("A above, B below"));
     assert!(checkpoint::newest(&at("study/models/adm")).is_ok());
+}
+
+/// Averages of several widths are made from one run and measured like models; the stored ones are taken as they are.
+#[test]
+fn averages_of_one_run_are_measured_over_their_width() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    plan(dir.path());
+    let sets = [r#"set=["optim.ema_profiles=[0.05, 0.1]", "train.average_every=1"]"#];
+    let plan = Plan::open(&at("study.toml"), &sets, None).unwrap();
+    go(&plan, &Options { only: Only::Train, ..options(at("study")) }, usize::MAX);
+    let request = ProfileRequest {
+        run: at("study/models/adm"),
+        sigmas: vec![0.05, 0.08, 0.2],
+        step: None,
+        sample: Axes { steps: vec![1, 2], seeds: vec![0, 1], count: 24, ..Axes::default() },
+        evaluate: Evaluate { metric: RegisteredMetric::parse("pixel-frechet").unwrap(), ..Evaluate::default() },
+        out: at("widths"),
+        data_root: None,
+        weights: None,
+        batch: 16,
+    };
+    let swept =
+        |request: &ProfileRequest| sweep_profiles(request, &Device::flex(), &AtomicBool::new(false), &mut |_| ());
+    let found = swept(&request).unwrap().unwrap();
+    assert_eq!(found.results.progress(), (12, 12));
+    assert!(found.averages[0].error == 0.0 && found.averages[1].error > 0.0);
+    let labels: Vec<_> = found.results.rows.iter().map(|row| row.label.as_str()).collect();
+    assert_eq!(labels, ["sigma 0.05", "sigma 0.08", "sigma 0.2"]);
+    assert!(std::fs::read_to_string(&found.chart).unwrap().contains("relative width of the average"));
+    // Again, and nothing is measured anew: the averages are the same bytes.
+    let again = swept(&request).unwrap().unwrap();
+    assert_eq!(again.results.csv(), found.results.csv());
+    let error = swept(&ProfileRequest { run: at("study"), ..request }).unwrap_err().to_string();
+    assert!(error.contains("checkpoints"), "{error}");
 }
