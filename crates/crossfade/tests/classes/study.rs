@@ -22,7 +22,7 @@ fn each_weight_of_guidance_is_a_row_within_its_evaluations() {
         .rows()
         .iter()
         .map(|row| {
-            let sample = row.sampling(&plan.models[0].config, &plan.study, 6).unwrap();
+            let sample = row.sampling(&plan.models[0].config, &plan.study, 6).unwrap().unwrap();
             let evaluations = sample.evaluations(&plan.models[0].config.process).unwrap();
             (row.label.clone(), sample.guidance, sample.steps, evaluations)
         })
