@@ -158,7 +158,7 @@ macro_rules! registry {
                 $(Self::$Name $({ $($field: $value),* })? $((<$Options>::default()))?),*
             ]);
 
-            /// Every name that [`Self::parse`] understands.
+            /// The names of all entries, without [`Self::aliases`].
             pub const NAMES: &'static [&'static str] = &[$($($p_name,)*)? $($name),*];
 
             /// The name used in configurations, on the command line and in tables.
@@ -167,6 +167,15 @@ macro_rules! registry {
                     $($(Self::$P => $p_name,)*)?
                     $(Self::$Name { .. } => $name,)*
                     $($(Self::$D { .. } => $d_name,)*)?
+                }
+            }
+
+            /// Other names that [`Self::parse`] understands for this entry.
+            pub fn aliases(&self) -> &'static [&'static str] {
+                match self {
+                    $($(Self::$P => &[],)*)?
+                    $(Self::$Name { .. } => &[$($alias),*],)*
+                    $($(Self::$D { .. } => &[],)*)?
                 }
             }
 

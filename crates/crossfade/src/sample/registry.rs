@@ -1,6 +1,6 @@
 //! The registry of samplers: one line each.
 use super::cld::{self, CldProblem};
-use super::gaussian::{GaussianProblem, ddim, euler, heun, multistep};
+use super::gaussian::{GaussianProblem, ddim, euler, heun, lms, multistep, sde};
 use super::{AttenuationProblem, Hooks, ab2, alg2, data2m, first_order, midpoint, predictor_corrector, reference_heun};
 use crate::error::Result;
 use crossfade_math::{Field, registry};
@@ -93,10 +93,13 @@ registry! {
         Midpoint = "midpoint" => deterministic(2).evaluations(2).attenuation(midpoint::midpoint),
         /// Heun with bridge noise of the reference's older release, two evaluations per step; kept for comparison.
         ReferenceHeun = "reference-heun" => stochastic(1).evaluations(2).attenuation(reference_heun::reference_heun),
-        /// DDIM with the requested η, 0 by default; Euler in κ = σ/α.
-        Ddim = "ddim" => deterministic(1).revision(2).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
-        /// DDPM's sampler on any subset of times: the posterior with variance β̃, which is DDIM with η = 1.
-        Ancestral = "ancestral" => stochastic(1).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, 1.0)),
+        /// DDIM with the requested η, 0 by default; Euler in κ = σ/α, which is k-diffusion's `euler`.
+        Ddim = "ddim" | "euler"
+            => deterministic(1).revision(2).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
+        /// DDPM's sampler on any subset of times: the posterior with variance β̃, which is DDIM with η = 1
+        /// and k-diffusion's `euler_ancestral`.
+        Ancestral = "ancestral" | "euler-ancestral" | "euler_ancestral" | "ddpm"
+            => stochastic(1).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, 1.0)),
         /// DDPM's sampler with variance β.
         AncestralLarge = "ancestral-large" => stochastic(1).gaussian(ddim::ancestral_large),
         /// Euler–Maruyama for the reverse SDE, the paper's choice for most baselines.
@@ -115,9 +118,17 @@ registry! {
         HeunChurn = "heun-churn"
             => stochastic(1).evaluations(2).gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &p.churn)),
         /// DPM-Solver++(2M).
-        Dpmpp2M = "dpmpp-2m" => deterministic(2).gaussian(multistep::dpmpp_2m),
+        Dpmpp2M = "dpmpp-2m" | "dpmpp_2m" => deterministic(2).gaussian(multistep::dpmpp_2m),
         /// UniPC-2 with data prediction: a second-order predictor with a corrector that raises the order to three.
         UniPc = "unipc" => deterministic(3).gaussian(multistep::unipc),
+        /// k-diffusion's linear multistep sampler: Adams–Bashforth in κ with up to four values.
+        Lms = "lms" => deterministic(2).gaussian(lms::lms),
+        /// DPM-Solver++ SDE with a middle evaluation, two evaluations per step.
+        DpmppSde = "dpmpp-sde" | "dpmpp_sde" => stochastic(1).evaluations(2).gaussian(sde::dpmpp_sde),
+        /// DPM-Solver++(2M) SDE.
+        Dpmpp2MSde = "dpmpp-2m-sde" | "dpmpp_2m_sde" => stochastic(1).gaussian(sde::dpmpp_2m_sde),
+        /// DPM-Solver++(3M) SDE.
+        Dpmpp3MSde = "dpmpp-3m-sde" | "dpmpp_3m_sde" => stochastic(1).gaussian(sde::dpmpp_3m_sde),
         /// The symmetric splitting of CLD's authors: half an exact step without the score, a full step of the score,
         /// another half.
         Sscs = "sscs" => stochastic(1).cld(cld::sscs),
