@@ -110,6 +110,16 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    #[test]
+    fn names_of_k_diffusion_are_accepted() {
+        for (name, sampler) in [("euler_ancestral", Sampler::Ancestral), ("dpmpp_3m_sde", Sampler::Dpmpp3MSde)] {
+            assert!(Cli::try_parse_from(["crossfade", "sample", "run", "--sampler", name, "--out", "x"]).is_ok());
+            assert!(Cli::try_parse_from(["crossfade", "lab", "--samplers", name]).is_ok());
+            assert_eq!(Sampler::parse(name).unwrap(), sampler);
+        }
+        assert!(Cli::try_parse_from(["crossfade", "sample", "run", "--sampler", "dpmpp_4m", "--out", "x"]).is_err());
+    }
+
     /// A doc comment that is missing on an option or a verb would leave an empty line in the help.
     #[test]
     fn every_verb_and_option_is_described() {

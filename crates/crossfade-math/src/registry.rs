@@ -267,6 +267,7 @@ mod tests {
         let names: Vec<_> = Kind::all().iter().map(Kind::name).collect();
         assert_eq!(names, Kind::NAMES);
         assert_eq!(Kind::parse("zweite").unwrap(), Kind::Second(Options { order: 3 }));
+        assert_eq!(Kind::all().iter().map(Kind::aliases).collect::<Vec<_>>(), [&[][..], &["zweite"][..]]);
         let products: Vec<_> = Kind::all().iter().map(Kind::product).collect();
         assert_eq!(products, [6, 15]);
         assert_eq!((Kind::all()[1].factor(), Kind::all()[0].options().order), (5, 3));

@@ -143,6 +143,8 @@ mod tests {
             (flow, Sampler::AncestralLarge),
             (edm, Sampler::HeunChurn),
             (edm, Sampler::Dpmpp2M),
+            (edm, Sampler::DpmppSde),
+            (flow, Sampler::Dpmpp3MSde),
             (vp, Sampler::EulerMaruyama),
             (cld, Sampler::Sscs),
         ] {
