@@ -1,6 +1,6 @@
 //! The command line: the global options and what several verbs share. The verbs are listed in `commands/mod.rs`.
 use crate::commands::Command;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, ValueEnum};
 use crossfade::sample::Sampler;
 use std::path::PathBuf;
@@ -74,13 +74,18 @@ impl From<Weights> for crossfade::checkpoint::Weights {
 }
 
 /// Value parser that accepts the names in `all` and lists them in errors, help and completions.
-pub fn one_of(all: impl IntoIterator<Item = &'static str>) -> PossibleValuesParser {
-    PossibleValuesParser::new(all.into_iter().collect::<Vec<_>>())
+pub fn one_of(all: impl IntoIterator<Item = impl Into<PossibleValue>>) -> PossibleValuesParser {
+    PossibleValuesParser::new(all)
+}
+
+/// Names of the samplers, which k-diffusion's names are accepted for too.
+pub fn samplers() -> impl Iterator<Item = PossibleValue> {
+    Sampler::ALL.iter().map(|s| PossibleValue::new(s.name()).aliases(s.aliases()))
 }
 
 /// Names of the samplers, and `auto` for the default of the process.
-pub fn sampler_names() -> impl Iterator<Item = &'static str> {
-    ["auto"].into_iter().chain(Sampler::ALL.iter().map(|s| s.name()))
+pub fn sampler_names() -> impl Iterator<Item = PossibleValue> {
+    ["auto".into()].into_iter().chain(samplers())
 }
 
 /// Value parser for a number from 0 to 1.
@@ -103,6 +108,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn names_of_k_diffusion_are_accepted() {
+        for (name, sampler) in [("euler_ancestral", Sampler::Ancestral), ("dpmpp_3m_sde", Sampler::Dpmpp3MSde)] {
+            assert!(Cli::try_parse_from(["crossfade", "sample", "run", "--sampler", name, "--out", "x"]).is_ok());
+            assert!(Cli::try_parse_from(["crossfade", "lab", "--samplers", name]).is_ok());
+            assert_eq!(Sampler::parse(name).unwrap(), sampler);
+        }
+        assert!(Cli::try_parse_from(["crossfade", "sample", "run", "--sampler", "dpmpp_4m", "--out", "x"]).is_err());
     }
 
     /// A doc comment that is missing on an option or a verb would leave an empty line in the help.

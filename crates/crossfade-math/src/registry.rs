@@ -158,7 +158,7 @@ macro_rules! registry {
                 $(Self::$Name $({ $($field: $value),* })? $((<$Options>::default()))?),*
             ]);
 
-            /// Every name that [`Self::parse`] understands.
+            /// The names of all entries, without [`Self::aliases`].
             pub const NAMES: &'static [&'static str] = &[$($($p_name,)*)? $($name),*];
 
             /// The name used in configurations, on the command line and in tables.
@@ -167,6 +167,15 @@ macro_rules! registry {
                     $($(Self::$P => $p_name,)*)?
                     $(Self::$Name { .. } => $name,)*
                     $($(Self::$D { .. } => $d_name,)*)?
+                }
+            }
+
+            /// Other names that [`Self::parse`] understands for this entry.
+            pub fn aliases(&self) -> &'static [&'static str] {
+                match self {
+                    $($(Self::$P => &[],)*)?
+                    $(Self::$Name { .. } => &[$($alias),*],)*
+                    $($(Self::$D { .. } => &[],)*)?
                 }
             }
 
@@ -258,6 +267,7 @@ mod tests {
         let names: Vec<_> = Kind::all().iter().map(Kind::name).collect();
         assert_eq!(names, Kind::NAMES);
         assert_eq!(Kind::parse("zweite").unwrap(), Kind::Second(Options { order: 3 }));
+        assert_eq!(Kind::all().iter().map(Kind::aliases).collect::<Vec<_>>(), [&[][..], &["zweite"][..]]);
         let products: Vec<_> = Kind::all().iter().map(Kind::product).collect();
         assert_eq!(products, [6, 15]);
         assert_eq!((Kind::all()[1].factor(), Kind::all()[0].options().order), (5, 3));

@@ -1,5 +1,5 @@
 //! Coefficients of the high-order solvers (§10.2). A step goes from t to s < t.
-use crate::NoiseScale;
+use crate::{NoiseScale, gauss_legendre};
 
 /// J_1 of the data form, M_1 = σ_s ∫(τ−t) dκ over τ from t to s with κ = (1−τ)/σ_τ: the weight of dx̂_0/dt.
 pub fn data_J1(noise: NoiseScale, t: f64, s: f64) -> f64 {
@@ -33,6 +33,21 @@ pub fn ab2(k: f64, k0: f64) -> f64 {
     k * k / (2.0 * k0)
 }
 
+/// The weights of an Adams–Bashforth step from `nodes[0]` to `to` with values at `nodes`, which are in the order from the
+/// newest to the oldest: the integrals of their Lagrange polynomials.
+pub fn adams_bashforth(nodes: &[f64], to: f64) -> Vec<f64> {
+    let Some(&from) = nodes.first() else { return vec![] };
+    let half = 0.5 * (to - from);
+    // Gauss–Legendre with m points is exact for polynomials up to degree 2m − 1.
+    let points = gauss_legendre(nodes.len().div_ceil(2));
+    let lagrange = |j: usize, z: f64| -> f64 {
+        let others = nodes.iter().enumerate().filter(|(k, _)| *k != j);
+        others.map(|(_, node)| (z - node) / (nodes[j] - node)).product()
+    };
+    let integral = |j| points.iter().map(|q| half * q.weight * lagrange(j, from + half * (q.value + 1.0))).sum();
+    (0..nodes.len()).map(integral).collect()
+}
+
 /// The second-order term of a single-step method with a node at distance `m` into a step `k`: c = k²/(2m) in c (f_m −
 /// f_n).
 pub fn midpoint(k: f64, m: f64) -> f64 {
@@ -56,7 +71,6 @@ pub fn adams_moulton(k: f64, k0: Option<f64>) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gauss_legendre;
 
     /// ∫ f over [a, b].
     fn integral(a: f64, b: f64, f: impl Fn(f64) -> f64) -> f64 {
@@ -90,6 +104,13 @@ mod tests {
         assert!((k * line(0.0) + ab2(k, k0) * (line(0.0) - line(-k0)) - exact).abs() < 1e-15);
         let parabola = |z: f64| 1.0 + z + 5.0 * z * z;
         let exact = k + k * k / 2.0 + 5.0 * k.powi(3) / 3.0;
+        let [now, before, oldest] = adams_bashforth(&[0.0, -k0, -0.7], k)[..] else { panic!("three weights") };
+        let got = now * parabola(0.0) + before * parabola(-k0) + oldest * parabola(-0.7);
+        assert!((got - exact).abs() < 1e-14);
+        // Four equal steps: the classical weights 55, −59, 37, −9 over 24.
+        let classical = [55.0, -59.0, 37.0, -9.0].map(|c| c / 24.0);
+        let ours = adams_bashforth(&[0.0, -1.0, -2.0, -3.0], 1.0);
+        assert!(ours.iter().zip(classical).all(|(a, b)| (a - b).abs() < 1e-14), "{ours:?}");
         let (a, b) = adams_moulton(k, Some(k0));
         let got = k * parabola(0.0) + a * (parabola(k) - parabola(0.0)) + b * (parabola(0.0) - parabola(-k0));
         assert!((got - exact).abs() < 1e-15);

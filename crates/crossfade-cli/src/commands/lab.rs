@@ -1,10 +1,11 @@
 //! `crossfade lab`.
 mod images;
 
-use crate::cli::{Weights, one_of};
+use crate::cli::{Weights, one_of, samplers};
 use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::Args;
+use clap::builder::PossibleValue;
 use crossfade::Error;
 use crossfade::lab::{LabConfig, processes, run as run_lab};
 use crossfade::math::{Attenuation, GridKind, NoiseScale};
@@ -75,7 +76,7 @@ pub struct LabArgs {
     processes: Vec<String>,
 
     /// Samplers to compare, or all [default: all for attenuation, or all that fit --processes; with --checkpoint its own]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = one_of(samplers()))]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = one_of(sampler_names()))]
     samplers: Vec<String>,
 
     /// Time grids to compare, or all [default: uniform-sqrt,uniform-t,reference; with --images auto,images; with --checkpoint
@@ -116,8 +117,8 @@ fn process_names() -> Vec<&'static str> {
     processes(NoiseScale::Sqrt).iter().map(|law| law.name()).chain(["all"]).collect()
 }
 
-fn samplers() -> impl Iterator<Item = &'static str> {
-    Sampler::ALL.iter().map(|s| s.name()).chain(["all"])
+fn sampler_names() -> impl Iterator<Item = PossibleValue> {
+    samplers().chain(["all".into()])
 }
 
 fn all_grids() -> Vec<GridKind> {
@@ -151,6 +152,13 @@ fn select<T: Clone + PartialEq>(
 }
 
 impl LabArgs {
+    /// The samplers that were named, also by an alias.
+    fn samplers(&self, default: Vec<Sampler>) -> Vec<Sampler> {
+        let own_name = |name: &String| Sampler::parse(name).map_or(name.clone(), |sampler| sampler.name().into());
+        let names: Vec<String> = self.samplers.iter().map(own_name).collect();
+        select(&names, Sampler::ALL, |s| s.name(), default)
+    }
+
     fn config(&self) -> LabConfig {
         let default = LabConfig::default();
         let noise = if self.noise == "linear" { NoiseScale::Linear } else { NoiseScale::Sqrt };
@@ -167,7 +175,7 @@ impl LabArgs {
             attenuations: select(&self.attenuations, Attenuation::ALL, |a| a.name(), attenuations),
             processes: select(&self.processes, &processes(noise), |law| law.name(), default.processes),
             noise,
-            samplers: select(&self.samplers, Sampler::ALL, |s| s.name(), default.samplers),
+            samplers: self.samplers(default.samplers),
             grids: select(&self.grids, &named_grids, GridKind::name, default.grids),
             evaluations: if self.evaluations.is_empty() { default.evaluations } else { self.evaluations.clone() },
         }

@@ -50,8 +50,8 @@ pub(super) fn end(
     start: Start,
 ) -> Result<Vec<Normal>> {
     let dim = data.len();
-    // The samplers of CLD use up to four normals per step.
-    let draws = if !process.estimates_x0() { 4 } else { 1 };
+    // The samplers of CLD use up to four normals per step, the others at most one per evaluation.
+    let draws = if process.estimates_x0() { sampler.evaluations_per_step() } else { 4 };
     let rows = START_ROWS + draws * times.len();
     let rows_of = |value: &dyn Fn(usize, &Normal) -> f64| Points {
         dim,
@@ -143,6 +143,8 @@ mod tests {
             (flow, Sampler::AncestralLarge),
             (edm, Sampler::HeunChurn),
             (edm, Sampler::Dpmpp2M),
+            (edm, Sampler::DpmppSde),
+            (flow, Sampler::Dpmpp3MSde),
             (vp, Sampler::EulerMaruyama),
             (cld, Sampler::Sscs),
         ] {

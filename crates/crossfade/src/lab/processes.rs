@@ -66,6 +66,8 @@ pub fn grids(process: &Process, sampler: Sampler) -> Vec<GridKind> {
     let starts_without_signal = process.gaussian().is_some_and(|gaussian| gaussian.alpha(1.0) == 0.0);
     let with_order = match (starts_without_signal, sampler.is_stochastic(), process) {
         (true, false, _) => GridKind::LOG_SNR,
+        // Stochastic samplers of second order; churn has first order on every grid.
+        (true, true, _) if sampler.prefers_log_snr() && sampler.order() > 1 => GridKind::LOG_SNR,
         (true, true, Process::Adm(_)) => GridKind::UniformSqrt,
         _ => auto.clone(),
     };

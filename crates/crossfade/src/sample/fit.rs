@@ -94,8 +94,8 @@ impl Sampler {
             // DDIM's quadratic sequence for CIFAR-10.
             (_, Self::Ddim) if gaussian.tick().is_some() => GridKind::DdimQuadratic,
             // If α_1 = 0, ln(α/σ) is infinite at t = 1, and a grid that is uniform in it would put most steps near t = 1.
-            (GridKind::UniformT, Self::Dpmpp2M | Self::UniPc | Self::Heun | Self::HeunChurn)
-                if gaussian.tick().is_none() && gaussian.alpha(1.0) > 0.0 =>
+            (GridKind::UniformT, sampler)
+                if sampler.prefers_log_snr() && gaussian.tick().is_none() && gaussian.alpha(1.0) > 0.0 =>
             {
                 GridKind::LOG_SNR
             }

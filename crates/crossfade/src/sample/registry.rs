@@ -1,6 +1,6 @@
 //! The registry of samplers: one line each.
 use super::cld::{self, CldProblem};
-use super::gaussian::{GaussianProblem, ddim, euler, heun, multistep};
+use super::gaussian::{GaussianProblem, ddim, euler, heun, lms, multistep, sde};
 use super::{AttenuationProblem, Hooks, ab2, alg2, data2m, first_order, midpoint, predictor_corrector, reference_heun};
 use crate::error::Result;
 use crossfade_math::{Field, registry};
@@ -25,13 +25,22 @@ struct Entry<'a, F> {
     is_stochastic: bool,
     revision: u32,
     needs_signal_at_start: bool,
+    prefers_log_snr: bool,
     loops: Loops<'a, F>,
 }
 
 /// A sampler without noise with this order of convergence; it evaluates the network once per step.
 fn deterministic<'a, F>(order: u32) -> Entry<'a, F> {
     let loops = Loops { attenuation: None, gaussian: None, cld: None };
-    Entry { order, evaluations_per_step: 1, is_stochastic: false, revision: 1, needs_signal_at_start: false, loops }
+    Entry {
+        order,
+        evaluations_per_step: 1,
+        is_stochastic: false,
+        revision: 1,
+        needs_signal_at_start: false,
+        prefers_log_snr: false,
+        loops,
+    }
 }
 
 /// A sampler that adds noise, with this order of convergence in distribution.
@@ -52,6 +61,11 @@ impl<'a, F> Entry<'a, F> {
     /// The first step divides by α_1, so the sampler cannot run on processes with α_1 = 0.
     fn needs_signal_at_start(self) -> Self {
         Self { needs_signal_at_start: true, ..self }
+    }
+
+    /// The steps are in κ or λ = −ln κ, so that grids that are uniform in ln κ suit it.
+    fn prefers_log_snr(self) -> Self {
+        Self { prefers_log_snr: true, ..self }
     }
 
     fn attenuation(mut self, run: Loop<AttenuationProblem<'a, F>, F, F>) -> Self {
@@ -93,10 +107,13 @@ registry! {
         Midpoint = "midpoint" => deterministic(2).evaluations(2).attenuation(midpoint::midpoint),
         /// Heun with bridge noise of the reference's older release, two evaluations per step; kept for comparison.
         ReferenceHeun = "reference-heun" => stochastic(1).evaluations(2).attenuation(reference_heun::reference_heun),
-        /// DDIM with the requested η, 0 by default; Euler in κ = σ/α.
-        Ddim = "ddim" => deterministic(1).revision(2).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
-        /// DDPM's sampler on any subset of times: the posterior with variance β̃, which is DDIM with η = 1.
-        Ancestral = "ancestral" => stochastic(1).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, 1.0)),
+        /// DDIM with the requested η, 0 by default; Euler in κ = σ/α, which is k-diffusion's `euler`.
+        Ddim = "ddim" | "euler"
+            => deterministic(1).revision(2).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
+        /// DDPM's sampler on any subset of times: the posterior with variance β̃, which is DDIM with η = 1
+        /// and k-diffusion's `euler_ancestral`.
+        Ancestral = "ancestral" | "euler-ancestral" | "euler_ancestral" | "ddpm"
+            => stochastic(1).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, 1.0)),
         /// DDPM's sampler with variance β.
         AncestralLarge = "ancestral-large" => stochastic(1).gaussian(ddim::ancestral_large),
         /// Euler–Maruyama for the reverse SDE, the paper's choice for most baselines.
@@ -110,14 +127,23 @@ registry! {
         ProbabilityFlow = "probability-flow" => deterministic(1).needs_signal_at_start().gaussian(euler::probability_flow),
         /// EDM's Heun, deterministic.
         Heun = "heun"
-            => deterministic(2).evaluations(2).gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &heun::Churn::NONE)),
+            => deterministic(2).evaluations(2).prefers_log_snr().gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &heun::Churn::NONE)),
         /// EDM's Heun with churn, by default with EDM's settings for CIFAR-10.
         HeunChurn = "heun-churn"
-            => stochastic(1).evaluations(2).gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &p.churn)),
+            => stochastic(1).evaluations(2).prefers_log_snr().gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &p.churn)),
         /// DPM-Solver++(2M).
-        Dpmpp2M = "dpmpp-2m" => deterministic(2).gaussian(multistep::dpmpp_2m),
+        Dpmpp2M = "dpmpp-2m" | "dpmpp_2m" => deterministic(2).prefers_log_snr().gaussian(multistep::dpmpp_2m),
         /// UniPC-2 with data prediction: a second-order predictor with a corrector that raises the order to three.
-        UniPc = "unipc" => deterministic(3).gaussian(multistep::unipc),
+        UniPc = "unipc" => deterministic(3).prefers_log_snr().gaussian(multistep::unipc),
+        /// k-diffusion's linear multistep sampler: Adams–Bashforth in κ with up to four values. The observed order is 3.5 to
+        /// 3.8, because the first steps have fewer values.
+        Lms = "lms" => deterministic(3).prefers_log_snr().gaussian(lms::lms),
+        /// DPM-Solver++ SDE with a middle evaluation, two evaluations per step.
+        DpmppSde = "dpmpp-sde" | "dpmpp_sde" => stochastic(2).prefers_log_snr().evaluations(2).gaussian(sde::dpmpp_sde),
+        /// DPM-Solver++(2M) SDE.
+        Dpmpp2MSde = "dpmpp-2m-sde" | "dpmpp_2m_sde" => stochastic(2).prefers_log_snr().gaussian(sde::dpmpp_2m_sde),
+        /// DPM-Solver++(3M) SDE.
+        Dpmpp3MSde = "dpmpp-3m-sde" | "dpmpp_3m_sde" => stochastic(2).prefers_log_snr().gaussian(sde::dpmpp_3m_sde),
         /// The symmetric splitting of CLD's authors: half an exact step without the score, a full step of the score,
         /// another half.
         Sscs = "sscs" => stochastic(1).cld(cld::sscs),
@@ -159,6 +185,11 @@ impl Sampler {
     /// Whether its first step is in t or in κ, which needs α_1 > 0.
     pub(super) fn needs_signal_at_start(self) -> bool {
         self.entry::<f64>().needs_signal_at_start
+    }
+
+    /// Whether it integrates in κ or λ, where its order is visible on grids that are uniform in ln κ.
+    pub(crate) fn prefers_log_snr(self) -> bool {
+        self.entry::<f64>().prefers_log_snr
     }
 
     pub(super) fn loops<'a, F: Field>(self) -> Loops<'a, F> {

@@ -21,7 +21,7 @@ pub fn run(args: &LabArgs, data: &str, context: &Context) -> Result<()> {
     let mut progress = context.progress("images", set.len() as u64);
     let spectrum = Spectrum::of(&*set, &mut |done, all| progress.set(done as u64, all as u64))?;
     drop(progress);
-    let samplers = |default| select(&args.samplers, Sampler::ALL, |s| s.name(), default);
+    let samplers = |default| args.samplers(default);
     let grids = |default| -> Vec<Grid> {
         let kinds = select(&args.grids, &all_grids(), GridKind::name, default);
         kinds.into_iter().map(|kind| Grid { kind, final_t: None }).collect()

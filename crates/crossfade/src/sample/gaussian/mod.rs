@@ -3,7 +3,9 @@
 pub(super) mod ddim;
 pub(super) mod euler;
 pub(super) mod heun;
+pub(super) mod lms;
 pub(super) mod multistep;
+pub(super) mod sde;
 
 pub use heun::Churn;
 

@@ -11,20 +11,25 @@ fn exponential<F: Field>(p: &GaussianProblem<F>, x: &F, d: &F, t: f64, s: f64) -
     F::lincomb(&[(shrink.into(), x), ((p.process.alpha(s) - p.process.alpha(t) * shrink).into(), d)])
 }
 
-/// DPM-Solver++(2M): D = (1 + 1/2r) m_n − (1/2r) m_{n−1} with r = h_{n−1}/h_n. Steps of infinite length in λ, which are the
-/// last one and with α_1 = 0 the first one, are of first order.
+/// D = (1 + 1/2r) m_n − (1/2r) m_{n−1} with r = h_{n−1}/h_n, from the previous estimate and the length of its step in λ. D =
+/// m_n next to steps of infinite length, which are the last one and with α_1 = 0 the first one.
+pub(super) fn extrapolated<F: Field>(m: &F, h: f64, previous: Option<&(F, f64)>) -> F {
+    match previous {
+        Some((last, h_last)) if h.is_finite() && h_last.is_finite() => {
+            let c = h / (2.0 * h_last);
+            F::lincomb(&[((1.0 + c).into(), m), ((-c).into(), last)])
+        }
+        _ => m.clone(),
+    }
+}
+
+/// DPM-Solver++(2M): the step with the D of [`extrapolated`].
 pub(crate) fn dpmpp_2m<F: Field>(p: &GaussianProblem<F>, times: &[f64], mut x: F, hooks: &mut Hooks<F>) -> Result<F> {
     let mut previous: Option<(F, f64)> = None;
     for (n, t, s) in steps(times) {
         let m = observe(p, hooks, n, &x, t)?.x0;
         let h = p.process.half_log_snr(s) - p.process.half_log_snr(t);
-        let d = match &previous {
-            Some((last, h_last)) if h.is_finite() && h_last.is_finite() => {
-                let c = h / (2.0 * h_last);
-                F::lincomb(&[((1.0 + c).into(), &m), ((-c).into(), last)])
-            }
-            _ => m.clone(),
-        };
+        let d = extrapolated(&m, h, previous.as_ref());
         x = exponential(p, &x, &d, t, s);
         previous = Some((m, h));
     }
