@@ -25,13 +25,22 @@ struct Entry<'a, F> {
     is_stochastic: bool,
     revision: u32,
     needs_signal_at_start: bool,
+    is_reversible: bool,
     loops: Loops<'a, F>,
 }
 
 /// A sampler without noise with this order of convergence; it evaluates the network once per step.
 fn deterministic<'a, F>(order: u32) -> Entry<'a, F> {
     let loops = Loops { attenuation: None, gaussian: None, cld: None };
-    Entry { order, evaluations_per_step: 1, is_stochastic: false, revision: 1, needs_signal_at_start: false, loops }
+    Entry {
+        order,
+        evaluations_per_step: 1,
+        is_stochastic: false,
+        revision: 1,
+        needs_signal_at_start: false,
+        is_reversible: false,
+        loops,
+    }
 }
 
 /// A sampler that adds noise, with this order of convergence in distribution.
@@ -52,6 +61,11 @@ impl<'a, F> Entry<'a, F> {
     /// The first step divides by α_1, so the sampler cannot run on processes with α_1 = 0.
     fn needs_signal_at_start(self) -> Self {
         Self { needs_signal_at_start: true, ..self }
+    }
+
+    /// Its formulas hold for steps in both directions, so that it can run from a picture to noise.
+    fn reversible(self) -> Self {
+        Self { is_reversible: true, ..self }
     }
 
     fn attenuation(mut self, run: Loop<AttenuationProblem<'a, F>, F, F>) -> Self {
@@ -77,7 +91,7 @@ registry! {
         /// The paper's Alg. 2: the bridge with both heads.
         Alg2 = "alg2" => stochastic(1).attenuation(alg2::alg2),
         /// Deterministic and of first order: DDIM for attenuation, the reference's default.
-        FirstOrder = "first-order" => deterministic(1).attenuation(|p, times, x, hooks| first_order::ddim(p, times, x, hooks, 0.0)),
+        FirstOrder = "first-order" => deterministic(1).reversible().attenuation(|p, times, x, hooks| first_order::ddim(p, times, x, hooks, 0.0)),
         /// DDIM with η = ½, halfway between deterministic and Alg. 2.
         DdimHalf = "ddim-half" => stochastic(1).attenuation(|p, times, x, hooks| first_order::ddim(p, times, x, hooks, 0.5)),
         /// Second-order multistep on both heads (Adams–Bashforth).
@@ -90,11 +104,11 @@ registry! {
         /// The second-order version of Alg. 2, with an estimate of x_0 that is linear in t.
         Alg2Second = "alg2-second" => stochastic(2).attenuation(data2m::alg2_second),
         /// Single-step second order, two evaluations per step.
-        Midpoint = "midpoint" => deterministic(2).evaluations(2).attenuation(midpoint::midpoint),
+        Midpoint = "midpoint" => deterministic(2).evaluations(2).reversible().attenuation(midpoint::midpoint),
         /// Heun with bridge noise of the reference's older release, two evaluations per step; kept for comparison.
         ReferenceHeun = "reference-heun" => stochastic(1).evaluations(2).attenuation(reference_heun::reference_heun),
         /// DDIM with the requested η, 0 by default; Euler in κ = σ/α.
-        Ddim = "ddim" => deterministic(1).revision(2).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
+        Ddim = "ddim" => deterministic(1).revision(2).reversible().gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
         /// DDPM's sampler on any subset of times: the posterior with variance β̃, which is DDIM with η = 1.
         Ancestral = "ancestral" => stochastic(1).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, 1.0)),
         /// DDPM's sampler with variance β.
@@ -110,7 +124,7 @@ registry! {
         ProbabilityFlow = "probability-flow" => deterministic(1).needs_signal_at_start().gaussian(euler::probability_flow),
         /// EDM's Heun, deterministic.
         Heun = "heun"
-            => deterministic(2).evaluations(2).gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &heun::Churn::NONE)),
+            => deterministic(2).evaluations(2).reversible().gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &heun::Churn::NONE)),
         /// EDM's Heun with churn, by default with EDM's settings for CIFAR-10.
         HeunChurn = "heun-churn"
             => stochastic(1).evaluations(2).gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &p.churn)),
@@ -154,6 +168,11 @@ impl Sampler {
     /// are stored under a hash of it, so that old results are not taken for those of the changed sampler.
     pub fn revision(self) -> u32 {
         self.entry::<f64>().revision
+    }
+
+    /// Whether it can run from a picture to noise.
+    pub(super) fn is_reversible(self) -> bool {
+        self.entry::<f64>().is_reversible
     }
 
     /// Whether its first step is in t or in κ, which needs α_1 > 0.
