@@ -258,7 +258,8 @@ impl Job<'_> {
         let (image, picture) = self.read(&self.args.input)?;
         let noise = self.pipeline.invert(&picture, self.args.seed)?;
         let back = self.pipeline.sample_noise(&noise.values, self.args.seed)?;
-        let result = self.write(back.x0.0, 0)?.pop().context("the sampler returned no picture")?;
+        let result = self.pipeline.decode(back.x0.0).pop().context("the sampler returned no picture")?;
+        self.write(std::slice::from_ref(&result), 0)?;
         if let Some(file) = &self.args.noise {
             create_parent(file)?;
             let tensor = ("noise".into(), noise.values.0.dims().to_vec(), to_host(noise.values.0.clone()));
@@ -291,14 +292,14 @@ impl Job<'_> {
         let seed = self.args.seed;
         let [a, b] = [self.read(&self.args.input)?.1, self.read(to)?.1];
         let [a, b] = [self.pipeline.invert(&a, seed)?, self.pipeline.invert(&b, seed)?];
-        let noises = self.pipeline.between(&a, &b, self.outputs.len());
+        let last = (self.outputs.len().max(2) - 1) as f64;
+        let shares: Vec<f64> = (0..self.outputs.len()).map(|k| k as f64 / last).collect();
         let (mut shown, mut evaluations) = (vec![], 0);
-        for first in (0..self.outputs.len()).step_by(BATCH) {
-            let count = BATCH.min(self.outputs.len() - first);
-            let part = crossfade::engine::Images(noises.0.clone().narrow(0, first, count));
-            let sampled = self.pipeline.sample_noise(&part, seed)?;
-            evaluations = sampled.nfe;
-            shown.extend(self.write(sampled.x0.0, first)?);
+        for (n, shares) in shares.chunks(BATCH).enumerate() {
+            let (images, nfe) = self.pipeline.between(&a, &b, shares, seed)?;
+            evaluations = nfe;
+            self.write(&images, n * BATCH)?;
+            shown.extend(images);
         }
         shown.truncate(SHEET_LIMIT);
         self.sheet(&shown, shown.len().min(16))?;
@@ -322,16 +323,14 @@ impl Job<'_> {
         Ok((image, planes))
     }
 
-    /// Writes sampled pictures to the outputs from number `first` on.
-    fn write(&self, x0: crossfade::engine::Tensor<4>, first: usize) -> Result<Vec<Image>> {
-        let images = self.pipeline.decode(x0);
-        for (k, image) in images.iter().enumerate() {
-            let (to, k) = (&self.outputs[first + k], first + k);
+    /// Writes pictures to the outputs from number `first` on.
+    fn write(&self, images: &[Image], first: usize) -> Result<()> {
+        for (k, (image, to)) in images.iter().zip(&self.outputs[first..]).enumerate() {
             create_parent(to)?;
-            let text = self.args.recipe(self.checkpoint, self.config, k).to_string();
+            let text = self.args.recipe(self.checkpoint, self.config, first + k).to_string();
             write_atomic(to, &image.encode_png(&[("crossfade-edit", &text)])?)?;
         }
-        Ok(images)
+        Ok(())
     }
 
     /// Writes the contact sheet of several pictures.

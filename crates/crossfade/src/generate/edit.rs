@@ -104,13 +104,14 @@ impl Pipeline {
         Ok(sampled)
     }
 
-    /// A batch of `count` noises on the great circle from `a` to `b`, both of which are included.
-    pub fn between(&self, a: &Noise, b: &Noise, count: usize) -> Images {
+    /// The pictures at these shares of the great circle from noise `a` to noise `b`: 0 is the first, 1 the second. Also
+    /// returns the network evaluations per picture.
+    pub fn between(&self, a: &Noise, b: &Noise, shares: &[f64], seed: u64) -> Result<(Vec<Image>, usize)> {
         let [_, c, h, w] = a.values.0.dims();
         let [a, b] = [a, b].map(|noise| to_host(noise.values.0.clone()));
-        let last = (count.max(2) - 1) as f64;
-        let values = (0..count).flat_map(|k| slerp(&a, &b, k as f64 / last)).collect();
-        Images(from_vec(values, [count, c, h, w], &self.device))
+        let values = shares.iter().flat_map(|&share| slerp(&a, &b, share)).collect();
+        let sampled = self.sample_noise(&Images(from_vec(values, [shares.len(), c, h, w], &self.device)), seed)?;
+        Ok((self.decode(sampled.x0.0), sampled.nfe))
     }
 
     /// A picture in the space of the network and back in pixels: what an autoencoder alone changes; none on pixels.
