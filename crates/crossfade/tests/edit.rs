@@ -115,7 +115,7 @@ fn pixels(png: &[u8]) -> Vec<u8> {
 fn strength_goes_from_the_picture_to_a_sample() {
     let kinds: [&[&str]; 6] = [
         &["process.kind=adm"],
-        &["process.kind=adm", "process.attenuation=linear"],
+        &["process.kind=adm", "process.attenuation=linear", "network.decoders=two"],
         &["process.kind=flow"],
         &["process.kind=edm"],
         &["process.kind=vp"],
