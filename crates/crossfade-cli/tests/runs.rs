@@ -171,6 +171,67 @@ fn train_sample_reproduce() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("other weights"));
 }
 
+/// `crossfade edit`: variations, tiles, inversion, interpolation, and what it refuses.
+#[test]
+fn pictures_are_edited() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    succeed(train(dir.path(), "run").args(["--set", "train.steps=4"]));
+    succeed(crossfade().arg("sample").arg(at("run")).args(["--count", "2", "--seed", "3", "--out"]).arg(at("made")));
+    let (a, b) = (at("made/000000.png"), at("made/000001.png"));
+    let edit = |from: &Path, to: &str, options: &[&str]| {
+        let mut command = crossfade();
+        command.arg("--json").arg("edit").arg(from).arg(at(to)).arg("--checkpoint").arg(at("run")).args(options);
+        command
+    };
+    let facts = |command: &mut Command| serde_json::from_str::<Value>(&succeed(command)).unwrap();
+    let read = |name: &str| crossfade::data::Image::read(&at(name)).unwrap();
+
+    // From pure noise it is the image of that seed, whatever the picture.
+    succeed(&mut edit(&b, "all.png", &["--strength", "1", "--seed", "3"]));
+    assert_eq!(read("all.png"), read("made/000000.png"));
+    let found = facts(&mut edit(&a, "many", &["--strength", "0.6", "--count", "3", "--steps", "5"]));
+    assert_eq!((found["steps"].as_u64(), found["tiles"].as_u64()), (Some(3), Some(1)));
+    assert!(read("many/000000.png") != read("many/000002.png") && at("many/sheet.png").is_file());
+    // The sheet is larger than the network: tiles, or a square of its size.
+    let found = facts(&mut edit(&at("many/sheet.png"), "tiles.png", &["--strength", "0.5"]));
+    assert!(found["tiles"].as_u64().unwrap() > 100, "{found}");
+    assert_eq!(read("tiles.png").width, read("many/sheet.png").width);
+    succeed(&mut edit(&at("many/sheet.png"), "small.png", &["--strength", "0.5", "--fit", "crop"]));
+    assert_eq!((read("small.png").width, read("small.png").height), (8, 8));
+
+    let noise = at("noise.safetensors");
+    let options = ["--invert", "--steps", "20", "--noise", noise.to_str().unwrap()];
+    let found = facts(&mut edit(&a, "back.png", &options));
+    assert!(found["psnr"].is_null() || found["psnr"].as_f64().unwrap() > 20.0, "{found}");
+    assert!(found["max_abs"].is_u64() && at("back.png").is_file());
+    let stored = crossfade::tensorfile::TensorFile::open(&noise).unwrap();
+    assert_eq!(stored.read("noise").unwrap().0, [1, 3, 8, 8]);
+    succeed(&mut edit(&a, "line", &["--to", b.to_str().unwrap(), "--count", "3", "--steps", "20"]));
+    assert_eq!(read("line/000000.png"), read("back.png"), "the line starts with the inverted picture");
+    assert!(at("line/000002.png").is_file() && at("line/sheet.png").is_file() && !at("line/000003.png").exists());
+
+    let before = std::fs::read(&a).unwrap();
+    for (from, to, options, problem) in [
+        (&a, "made/000000.png", &["--strength", "0.5"][..], "would be overwritten"),
+        (&a, "x.png", &["--strength", "0.5", "--class", "cat"], "without classes"),
+        (&a, "x.png", &["--strength", "0.01"], "less than one"),
+        (&a, "x.png", &[], "--strength"),
+        (&a, "x.png", &["--invert", "--sampler", "ab2"], "midpoint"),
+        (&at("many/sheet.png"), "x.png", &["--invert"], "--fit crop"),
+        (&a, "many", &["--strength", "0.5"], "is a folder"),
+    ] {
+        let refused = edit(from, to, options).output().unwrap();
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && error.contains(problem), "{options:?}: {error}");
+    }
+    assert!(before == std::fs::read(&a).unwrap() && !at("x.png").exists());
+    let mut command = crossfade();
+    command.arg("edit").arg(&a).arg(at("x.png")).args(["--strength", "0.5", "--checkpoint"]).arg(at("nothing"));
+    let refused = command.output().unwrap();
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("nothing"));
+}
+
 const TASK: &str = r#"
 [task]
 kind = "super-resolution"

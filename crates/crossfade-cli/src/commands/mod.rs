@@ -15,6 +15,7 @@ mod data;
 mod demo;
 mod depth;
 mod edge;
+mod edit;
 mod eval;
 mod inpaint;
 mod lab;
@@ -58,6 +59,7 @@ macro_rules! verbs {
 verbs! {
     Train(train::TrainArgs),
     Sample(sample::SampleArgs),
+    Edit(edit::EditArgs),
     Sr(sr::SrArgs),
     Inpaint(inpaint::InpaintArgs),
     Saliency(saliency::SaliencyArgs),

@@ -139,14 +139,16 @@ fn two_indices(text: &str) -> Result<(u64, u64), String> {
     numbers.ok_or_else(|| "expected the indices of two images, for example 3,8".into())
 }
 
-fn two_times(text: &str) -> Result<[f64; 2], String> {
+/// Value parser for an interval of times.
+pub fn two_times(text: &str) -> Result<[f64; 2], String> {
     let times = text.split_once(',').and_then(|(a, b)| Some([a.trim().parse().ok()?, b.trim().parse().ok()?]));
     times
         .filter(|[from, to]| 0.0 <= *from && from < to && *to <= 1.0)
         .ok_or_else(|| "expected two times from 0 to 1, the smaller one first, for example 0.2,0.8".into())
 }
 
-fn not_negative(text: &str) -> Result<f64, String> {
+/// Value parser for a finite number from 0.
+pub fn not_negative(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value: &f64| *value >= 0.0 && value.is_finite());
     value.ok_or_else(|| "expected a number from 0, for example 1.5".into())
 }

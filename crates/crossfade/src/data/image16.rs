@@ -55,6 +55,13 @@ impl Image16 {
         Ok(Self { width, height, channels, deep, values, alpha })
     }
 
+    /// An 8-bit image without alpha.
+    pub fn from_image(image: &Image) -> Self {
+        let values = image.pixels.iter().map(|&v| u16::from(v) * 257).collect();
+        let (width, height, channels) = (image.width, image.height, image.channels);
+        Self { width, height, channels, deep: false, values, alpha: None }
+    }
+
     /// The part of `height` x `width` pixels at (`y`, `x`) as RGB in [−1, 1]. Beyond its border the image is
     /// continued by reflection.
     pub fn cut(&self, y: usize, x: usize, height: usize, width: usize) -> Planes {

@@ -190,10 +190,13 @@ impl Pipeline {
         let mut noise =
             |step: usize| Images(tensor(&|start| normals(seed, start.index(), step as u64, Purpose::Step, len)));
         let start = |part: u64| Images(tensor(&|start| start.noise(seed, part, len)));
-        let mean = self.mean_x0.as_ref().filter(|_| self.sample.free_first_step);
-        let mean = mean.map(|values| Images(from_vec(values.repeat(starts.len()), shape, &self.device)));
         let classes = starts.iter().map(|start| self.class_of(seed, *start)).collect::<Result<Vec<_>>>()?;
-        self.run(&self.of_classes(&classes), mean, &start, &mut Hooks { noise: &mut noise, observe })
+        self.run(
+            &self.of_classes(&classes),
+            self.known_mean(starts.len()),
+            &start,
+            &mut Hooks { noise: &mut noise, observe },
+        )
     }
 
     /// Samples the 8-bit images `indices` of a seed.
@@ -241,8 +244,26 @@ impl Pipeline {
         }
     }
 
+    /// E[x_0] for a batch, if the evaluation at t = 1 is to be saved.
+    pub(super) fn known_mean(&self, batch: usize) -> Option<Images> {
+        let [c, h, w] = self.size().ok()?;
+        let mean = self.mean_x0.as_ref().filter(|_| self.sample.free_first_step)?;
+        Some(Images(from_vec(mean.repeat(batch), [batch, c, h, w], &self.device)))
+    }
+
+    /// Decodes a batch in the space of the network to values in [−1, 1], one for each sample. Non-finite values are an error,
+    /// also where the decoder of the autoencoder overflows on finite latents.
+    pub(super) fn planes(&self, x: Tensor<4>) -> Result<Vec<Planes>> {
+        let images = self.pixels(x);
+        let [_, c, h, w] = images.dims();
+        let values = to_host(images);
+        self.check_finite(&values)?;
+        let values: Vec<f32> = values.into_iter().map(|v| v.clamp(-1.0, 1.0)).collect();
+        Ok(values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec())).collect())
+    }
+
     /// Runs the sampler. Non-finite values are an error, because NaN would silently become black pixels.
-    fn run(
+    pub(super) fn run(
         &self,
         net: &Conditioned,
         mean_x0: Option<Images>,
@@ -254,7 +275,7 @@ impl Pipeline {
         Ok(sampled)
     }
 
-    fn check_finite(&self, values: &[f32]) -> Result<()> {
+    pub(super) fn check_finite(&self, values: &[f32]) -> Result<()> {
         if values.iter().all(|v| v.is_finite()) {
             return Ok(());
         }
@@ -311,12 +332,6 @@ impl Model for TaskModel<'_> {
         let mut hooks = Hooks { noise: &mut |step| noise(step, Purpose::TileStep), observe: &mut |_| () };
         let start = |part: u64| noise(part as usize, Purpose::Tile);
         let net = pipeline.net.conditioned(Some(condition));
-        let images = pipeline.pixels(pipeline.run(&net, None, &start, &mut hooks)?.x0.0);
-        let [_, c, h, w] = images.dims();
-        let values = to_host(images);
-        // Checked again, because the decoder of the autoencoder may overflow where the latents were finite.
-        pipeline.check_finite(&values)?;
-        let values: Vec<f32> = values.into_iter().map(|v| v.clamp(-1.0, 1.0)).collect();
-        Ok(values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec())).collect())
+        pipeline.planes(pipeline.run(&net, None, &start, &mut hooks)?.x0.0)
     }
 }

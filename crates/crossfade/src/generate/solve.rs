@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::nn::Conditioned;
 use crate::sample::cld::{CldProblem, VelocityScore};
 use crate::sample::gaussian::{Denoise, GaussianProblem};
-use crate::sample::{AttenuationProblem, Form, Hooks, Predict, Sampled};
+use crate::sample::{AttenuationProblem, Form, Hooks, Predict, Sampled, Setting};
 use crossfade_math::process::Cld;
 use crossfade_math::{Blend, Field, Gaussian, Prediction, Process};
 
@@ -20,26 +20,65 @@ pub fn solve(
 ) -> Result<Sampled<Images>> {
     let sampler = config.sampler.resolved(&net.process)?;
     let times = config.times(&net.process)?;
-    let deviation = net.process.gaussian().map_or(1.0, |gaussian| gaussian.start_deviation(times[0]));
+    if let Some(Form::Velocity(cld)) = sampler.form(&net.process) {
+        let score = ScoreNet { net, cld };
+        return sampler.run(&CldProblem::new(&score, cld), &times, (start(0), start(1)), hooks);
+    }
+    let x = start(0).scale(start_deviation(&net.process, &times));
+    in_form(net, config, mean_x0, &mut |problem| sampler.run(problem, &times, x.clone(), hooks))
+}
+
+/// Samples a batch from the state `x_t` at time number `first` of the grid (§3.6).
+pub fn solve_from(
+    net: &Conditioned,
+    config: &SampleConfig,
+    x_t: &Images,
+    first: usize,
+    hooks: &mut Hooks<Images>,
+) -> Result<Sampled<Images>> {
+    let sampler = config.sampler.resolved(&net.process)?;
+    let times = config.times(&net.process)?;
+    in_form(net, config, None, &mut |problem| sampler.run(problem, &times[first..], x_t.clone(), hooks))
+}
+
+/// The noise from which [`solve`] makes the batch `x0` again, as `start(0)` there, and the network evaluations (§3.6).
+pub fn invert(net: &Conditioned, config: &SampleConfig, x0: &Images) -> Result<(Images, usize)> {
+    let sampler = config.sampler.resolved(&net.process)?;
+    let times = config.times(&net.process)?;
+    let inverted = in_form(net, config, None, &mut |problem| sampler.invert(problem, &times, x0))?;
+    Ok((inverted.x_t.scale(1.0 / start_deviation(&net.process, &times)), inverted.nfe))
+}
+
+/// The standard deviation of x at the first of `times` relative to the normals of `start`.
+fn start_deviation(process: &Process, times: &[f64]) -> f64 {
+    process.gaussian().map_or(1.0, |gaussian| gaussian.start_deviation(times[0]))
+}
+
+/// Calls `run` with the network in the form that the sampler uses, on processes whose state is x_t alone.
+fn in_form<R>(
+    net: &Conditioned,
+    config: &SampleConfig,
+    mean_x0: Option<Images>,
+    run: &mut dyn FnMut(&dyn Setting<Images, Start = Images>) -> Result<R>,
+) -> Result<R> {
+    let sampler = config.sampler.resolved(&net.process)?;
     match sampler.form(&net.process) {
-        Some(Form::Velocity(cld)) => {
-            let score = ScoreNet { net, cld };
-            sampler.run(&CldProblem::new(&score, cld), &times, (start(0), start(1)), hooks)
-        }
         Some(Form::Attenuation(adm)) => {
             let mut problem = AttenuationProblem::new(net, adm);
             problem.blend = config.blend.clone();
             (problem.clip, problem.mean_x0) = (config.clip(), mean_x0);
-            sampler.run(&problem, &times, start(0).scale(deviation), hooks)
+            run(&problem)
         }
         Some(Form::Gaussian(gaussian)) => {
             let denoise = DenoisingNet { net, gaussian, blend: &config.blend, clip: config.clip() };
             let mut problem = GaussianProblem::new(&denoise, gaussian);
             (problem.clip, problem.eta, problem.churn) = (config.clip(), config.eta, config.churn);
             problem.mean_x0 = mean_x0;
-            sampler.run(&problem, &times, start(0).scale(deviation), hooks)
+            run(&problem)
         }
-        None => Err(Error::Run(format!("{} does not run on {}", sampler.name(), net.process.name()))),
+        Some(Form::Velocity(_)) | None => {
+            Err(Error::Run(format!("{} does not run on {}", sampler.name(), net.process.name())))
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod fit;
 mod fitted;
 pub mod gaussian;
 mod guidance;
+mod invert;
 mod midpoint;
 mod predictor_corrector;
 mod reference_heun;
@@ -22,6 +23,7 @@ mod registry;
 pub use fit::{EvaluationOptions, Form};
 pub use fitted::FittedTimes;
 pub use guidance::Guidance;
+pub use invert::Inverted;
 pub use registry::Sampler;
 
 use crate::error::{Error, Result};
@@ -152,7 +154,7 @@ impl<F: Field> Setting<F> for AttenuationProblem<'_, F> {
 
 impl Sampler {
     /// Runs the sampler from the state `x` at the first of `times` to 0 over the others.
-    pub fn run<F: Field, P: Setting<F>>(
+    pub fn run<F: Field, P: Setting<F> + ?Sized>(
         self,
         problem: &P,
         times: &[f64],
@@ -176,7 +178,7 @@ fn check_times(times: &[f64]) -> Result<()> {
     Ok(())
 }
 
-/// The steps (n, t, s) of a grid: step n goes from time t to time s < t.
+/// The steps (n, t, s) of a grid: step n goes from time t to time s < t, or to s > t in an inversion.
 fn steps(times: &[f64]) -> impl Iterator<Item = (usize, f64, f64)> + '_ {
     times.windows(2).enumerate().map(|(n, w)| (n, w[0], w[1]))
 }

@@ -26,6 +26,7 @@ struct Entry<'a, F> {
     revision: u32,
     needs_signal_at_start: bool,
     prefers_log_snr: bool,
+    is_reversible: bool,
     loops: Loops<'a, F>,
 }
 
@@ -39,6 +40,7 @@ fn deterministic<'a, F>(order: u32) -> Entry<'a, F> {
         revision: 1,
         needs_signal_at_start: false,
         prefers_log_snr: false,
+        is_reversible: false,
         loops,
     }
 }
@@ -68,6 +70,11 @@ impl<'a, F> Entry<'a, F> {
         Self { prefers_log_snr: true, ..self }
     }
 
+    /// Its formulas hold for steps in both directions, so that it can run from a picture to noise.
+    fn reversible(self) -> Self {
+        Self { is_reversible: true, ..self }
+    }
+
     fn attenuation(mut self, run: Loop<AttenuationProblem<'a, F>, F, F>) -> Self {
         self.loops.attenuation = Some(run);
         self
@@ -91,7 +98,7 @@ registry! {
         /// The paper's Alg. 2: the bridge with both heads.
         Alg2 = "alg2" => stochastic(1).attenuation(alg2::alg2),
         /// Deterministic and of first order: DDIM for attenuation, the reference's default.
-        FirstOrder = "first-order" => deterministic(1).attenuation(|p, times, x, hooks| first_order::ddim(p, times, x, hooks, 0.0)),
+        FirstOrder = "first-order" => deterministic(1).reversible().attenuation(|p, times, x, hooks| first_order::ddim(p, times, x, hooks, 0.0)),
         /// DDIM with η = ½, halfway between deterministic and Alg. 2.
         DdimHalf = "ddim-half" => stochastic(1).attenuation(|p, times, x, hooks| first_order::ddim(p, times, x, hooks, 0.5)),
         /// Second-order multistep on both heads (Adams–Bashforth).
@@ -104,12 +111,12 @@ registry! {
         /// The second-order version of Alg. 2, with an estimate of x_0 that is linear in t.
         Alg2Second = "alg2-second" => stochastic(2).attenuation(data2m::alg2_second),
         /// Single-step second order, two evaluations per step.
-        Midpoint = "midpoint" => deterministic(2).evaluations(2).attenuation(midpoint::midpoint),
+        Midpoint = "midpoint" => deterministic(2).evaluations(2).reversible().attenuation(midpoint::midpoint),
         /// Heun with bridge noise of the reference's older release, two evaluations per step; kept for comparison.
         ReferenceHeun = "reference-heun" => stochastic(1).evaluations(2).attenuation(reference_heun::reference_heun),
         /// DDIM with the requested η, 0 by default; Euler in κ = σ/α, which is k-diffusion's `euler`.
         Ddim = "ddim" | "euler"
-            => deterministic(1).revision(2).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
+            => deterministic(1).revision(2).reversible().gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
         /// DDPM's sampler on any subset of times: the posterior with variance β̃, which is DDIM with η = 1
         /// and k-diffusion's `euler_ancestral`.
         Ancestral = "ancestral" | "euler-ancestral" | "euler_ancestral" | "ddpm"
@@ -127,7 +134,7 @@ registry! {
         ProbabilityFlow = "probability-flow" => deterministic(1).needs_signal_at_start().gaussian(euler::probability_flow),
         /// EDM's Heun, deterministic.
         Heun = "heun"
-            => deterministic(2).evaluations(2).prefers_log_snr().gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &heun::Churn::NONE)),
+            => deterministic(2).evaluations(2).reversible().prefers_log_snr().gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &heun::Churn::NONE)),
         /// EDM's Heun with churn, by default with EDM's settings for CIFAR-10.
         HeunChurn = "heun-churn"
             => stochastic(1).evaluations(2).prefers_log_snr().gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &p.churn)),
@@ -180,6 +187,11 @@ impl Sampler {
     /// are stored under a hash of it, so that old results are not taken for those of the changed sampler.
     pub fn revision(self) -> u32 {
         self.entry::<f64>().revision
+    }
+
+    /// Whether it can run from a picture to noise.
+    pub(super) fn is_reversible(self) -> bool {
+        self.entry::<f64>().is_reversible
     }
 
     /// Whether its first step is in t or in κ, which needs α_1 > 0.

@@ -40,8 +40,8 @@ impl Churn {
     }
 }
 
-/// Heun's method with two evaluations per step, and one in the last. Where α_t = 0 (κ is infinite) or s = 0, the step
-/// is that of DDIM, which is Euler's in κ.
+/// Heun's method with two evaluations per step, and one in the last. Where α_t or α_s is 0 (κ is infinite) or s = 0, the
+/// step is that of DDIM, which is Euler's in κ.
 pub fn heun<F: Field>(
     p: &GaussianProblem<F>,
     times: &[f64],
@@ -66,7 +66,7 @@ pub fn heun<F: Field>(
         let prediction = observe(p, hooks, n, &x, t)?;
         let (alpha, sigma) = (p.process.alpha(s), p.process.sigma(s));
         let euler = F::lincomb(&[(alpha.into(), &prediction.x0), (sigma.into(), &prediction.eps)]);
-        x = if s > 0.0 && p.process.alpha(t) > 0.0 {
+        x = if s > 0.0 && p.process.alpha(t) > 0.0 && alpha > 0.0 {
             let end = p.predict(&euler, s)?;
             let half = 0.5 * alpha * (p.process.ratio(s) - p.process.ratio(t));
             F::lincomb(&[
