@@ -1,10 +1,10 @@
 //! Bits per dimension of images under a network: the bound of §10.7, measured.
+use super::Pipeline;
 use super::solve::estimates_at;
-use crate::checkpoint::{Checkpoint, Weights};
 use crate::data::{Dataset, Planes};
 use crate::engine::{Device, Images, from_host, to_host};
 use crate::error::{Error, Result};
-use crate::nn::{BackboneConfig, one_hot};
+use crate::nn::one_hot;
 use crate::rng::{Purpose, Stream};
 use crossfade_math::{Coef, Gaussian, KAPPA_MIN, NoiseRange, Process, bits_per_dim};
 use serde::Serialize;
@@ -66,74 +66,70 @@ struct Terms {
 /// x̂_0 of noised images `[B, C, H, W]`, from their times and their indices in the set.
 type Estimate<'a> = dyn Fn(&Images, &[f64], &[usize]) -> Result<Images> + 'a;
 
-/// Measures the network of a checkpoint on images, which must have its size. x̂_0 is made with the blend and the clipping
-/// of the checkpoint's `[sample]` section. A network with classes is told those of the images, if the set has classes.
-/// `progress` is called with (noised images done, all of them).
-pub fn likelihood(
-    checkpoint: &Checkpoint,
-    weights: Weights,
-    set: &dyn Dataset,
-    config: &LikelihoodConfig,
-    device: &Device,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Likelihood> {
-    let process = supported(checkpoint)?;
-    let range = NoiseRange::new(process, config.kappa_min, f64::INFINITY);
-    let range = range.map_err(|problem| Error::request(problem.to_string()))?;
-    let classes = classes(checkpoint, set)?;
-    let net = checkpoint.denoiser(weights, device)?;
-    let (count, sample) = (checkpoint.config.network.classes(), &checkpoint.config.sample);
-    let estimate = |x_t: &Images, times: &[f64], indices: &[usize]| {
-        let of = |classes: &Vec<u32>| {
-            let classes: Vec<_> = indices.iter().map(|&index| Some(classes[index])).collect();
-            one_hot(&classes, count, device)
+impl Pipeline {
+    /// Bits per dimension of images, which must have the size of the network. x̂_0 is made with the blend and the clipping of
+    /// the sampling settings. A network with classes is told those of the images, if the set has classes. `progress` is
+    /// called with (noised images done, all of them).
+    pub fn likelihood(
+        &self,
+        set: &dyn Dataset,
+        config: &LikelihoodConfig,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Likelihood> {
+        let process = self.gaussian_on_pixels()?;
+        let range = NoiseRange::new(process, config.kappa_min, f64::INFINITY);
+        let range = range.map_err(|problem| Error::request(problem.to_string()))?;
+        let classes = self.classes_in(set)?;
+        let estimate = |x_t: &Images, times: &[f64], indices: &[usize]| {
+            let of = |classes: &Vec<u32>| {
+                let classes: Vec<_> = indices.iter().map(|&index| Some(classes[index])).collect();
+                one_hot(&classes, self.class_names.len(), &self.device)
+            };
+            let net = self.net.conditioned(None).of_classes(classes.as_ref().map(of));
+            Ok(estimates_at(&net, &self.sample, process, x_t, times))
         };
-        let net = net.conditioned(None).of_classes(classes.as_ref().map(of));
-        Ok(estimates_at(&net, sample, process, x_t, times))
-    };
-    let found = measure(set, process, &range, config, &estimate, device, progress)?;
-    Ok(Likelihood { with_classes: classes.is_some(), ..found })
-}
+        let found = measure(set, process, &range, config, &estimate, &self.device, progress)?;
+        Ok(Likelihood { with_classes: classes.is_some(), ..found })
+    }
 
-/// The (α_t, σ_t) process of a checkpoint; an error with the reason if its likelihood is not known.
-fn supported(checkpoint: &Checkpoint) -> Result<Gaussian> {
-    let (config, path) = (&checkpoint.config, checkpoint.path.display());
-    let refuse = |reason: &str| Err(Error::request(format!("{path}: no bits per dimension: {reason}")));
-    if config.latent.is_some() {
-        return refuse("the network models latents, whose density says nothing about 8-bit pixels");
-    }
-    if config.network.condition_channels().is_some() || !config.task.is_unconditional() {
-        return refuse("the network of a task models images given a condition; give an unconditional network");
-    }
-    match (config.process.gaussian(), config.process) {
-        (Some(process), _) => Ok(process),
-        (None, Process::Cld(_)) => refuse("CLD predicts the score of a velocity and has no estimate of x_0"),
-        (None, _) => {
-            refuse("only the constant attenuation has the form alpha_t x_0 + sigma_t eps that the bound needs")
+    /// The (α_t, σ_t) process of the network; an error with the reason if its likelihood of images is not known.
+    fn gaussian_on_pixels(&self) -> Result<Gaussian> {
+        let refuse = |reason: &str| Err(Error::request(format!("{}: no bits per dimension: {reason}", self.origin())));
+        if self.latent.is_some() {
+            return refuse("the network models latents, whose density says nothing about 8-bit pixels");
+        }
+        if !self.task().is_unconditional() {
+            return refuse("the network of a task models images given a condition; give an unconditional network");
+        }
+        match (self.process().gaussian(), self.process()) {
+            (Some(process), _) => Ok(process),
+            (None, Process::Cld(_)) => refuse("CLD predicts the score of a velocity and has no estimate of x_0"),
+            (None, _) => {
+                refuse("only the constant attenuation has the form alpha_t x_0 + sigma_t eps that the bound needs")
+            }
         }
     }
-}
 
-/// The class of every image of the set as the network numbers it; none if the network or the set has no classes.
-fn classes(checkpoint: &Checkpoint, set: &dyn Dataset) -> Result<Option<Vec<u32>>> {
-    let path = checkpoint.path.display();
-    if checkpoint.config.network.classes() == 0 {
-        return Ok(None);
-    }
-    let Some(classes) = set.classes()? else {
-        if checkpoint.config.train.label_dropout == 0.0 {
-            let advice = "give images with classes, as the training images have";
-            let problem = "was trained with train.label_dropout = 0 and never saw an image without its class";
-            return Err(Error::request(format!("{path} {problem}, but {} has no classes; {advice}", set.describe())));
+    /// The class of every image of the set as the network numbers it; none if the network or the set has no classes.
+    fn classes_in(&self, set: &dyn Dataset) -> Result<Option<Vec<u32>>> {
+        let (origin, images) = (self.origin(), set.describe());
+        if self.class_names.is_empty() {
+            return Ok(None);
         }
-        return Ok(None);
-    };
-    let own = |name: &String| {
-        let found = checkpoint.class_names.iter().position(|own| own == name).map(|class| class as u32);
-        found.ok_or_else(|| Error::request(format!("{path} does not know the class `{name}` of {}", set.describe())))
-    };
-    let numbers = classes.names.iter().map(own).collect::<Result<Vec<_>>>()?;
-    Ok(Some(classes.of.iter().map(|&class| numbers[class as usize]).collect()))
+        let Some(classes) = set.classes()? else {
+            if self.label_dropout == 0.0 {
+                let problem = "was trained with train.label_dropout = 0 and never saw an image without its class";
+                return Err(Error::request(format!("{origin} {problem}, but these have none: {images}")));
+            }
+            return Ok(None);
+        };
+        let own = |name: &String| {
+            let found = self.class_names.iter().position(|own| own == name).map(|class| class as u32);
+            found.ok_or_else(|| Error::request(format!("{origin} does not know the class `{name}` of {images}")))
+        };
+        let numbers = classes.names.iter().map(own).collect::<Result<Vec<_>>>()?;
+        Ok(Some(classes.of.iter().map(|&class| numbers[class as usize]).collect()))
+    }
 }
 
 /// The bound under any estimate of x_0.

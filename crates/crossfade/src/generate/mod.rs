@@ -15,7 +15,7 @@ pub use denoise::RATIOS;
 pub(crate) use denoise::denoising_errors;
 pub use guide::GuideRecipe;
 pub use job::{Job, JobReport, Shard, run};
-pub use likelihood::{Likelihood, LikelihoodConfig, likelihood};
+pub use likelihood::{Likelihood, LikelihoodConfig};
 pub use pipeline::{Pipeline, TaskModel};
 pub use recipe::{Recipe, Reproduced, reproduce};
 pub use start::StartNoise;

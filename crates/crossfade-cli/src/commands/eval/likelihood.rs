@@ -6,7 +6,7 @@ use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use crossfade::data::fitted;
-use crossfade::generate::{LikelihoodConfig, likelihood};
+use crossfade::generate::{LikelihoodConfig, Pipeline};
 use crossfade::latent::image_size;
 use crossfade::math::KAPPA_MIN;
 use crossfade::metrics::Report;
@@ -73,7 +73,9 @@ pub struct NllArgs {
 pub fn run(command: &LikelihoodCommand, context: &Context) -> Result<()> {
     let LikelihoodCommand::Nll(args) = command;
     let checkpoint = open(&args.checkpoint)?;
-    let (side, channels) = image_size(&checkpoint.config, None);
+    let sample = &checkpoint.config.sample;
+    let pipeline = Pipeline::open(&checkpoint, args.weights.into(), sample, &context.device)?;
+    let (side, channels) = image_size(&checkpoint.config, pipeline.latent());
     let source = images(&args.data).context("opening the images")?;
     let set = fitted(source, side, channels);
     let config = LikelihoodConfig {
@@ -84,10 +86,8 @@ pub fn run(command: &LikelihoodCommand, context: &Context) -> Result<()> {
         batch: args.batch as usize,
     };
     let mut progress = context.progress("noised images", 0);
-    let tell = &mut |done, all| progress.set(done, all);
-    let found = likelihood(&checkpoint, args.weights.into(), &*set, &config, &context.device, tell)?;
+    let found = pipeline.likelihood(&*set, &config, &mut |done, all| progress.set(done, all))?;
     drop(progress);
-    let sample = &checkpoint.config.sample;
     let mut report = Report::new("nll")
         .with("checkpoint", format!("{}, step {}", checkpoint.path.display(), checkpoint.step))
         .with("weights", if matches!(args.weights, Weights::Ema) { "ema" } else { "model" })

@@ -70,12 +70,12 @@ fn config(kappa_min: f64) -> LikelihoodConfig {
 #[test]
 fn exact_denoisers_reach_the_entropy_of_discrete_data() {
     for process in Gaussian::all().into_iter().filter(|process| process.tick().is_none()) {
-        let config = config(0.0015);
+        let config = LikelihoodConfig { count: 400, times: 64, ..config(0.0015) };
         let range = NoiseRange::new(process, config.kappa_min, f64::INFINITY).unwrap();
         let found = exact(process, &range, &config);
         let (bits, error) = (found.bits_per_dim, found.standard_error);
         let name = process.name();
-        assert!(error > 0.0 && error < 0.03, "{name}: {error}");
+        assert!(error > 0.0 && error < 0.05, "{name}: {error}");
         if name == "ve" {
             // Its smallest σ of 0.01 is larger than a level.
             assert!(bits > entropy() + 0.2 && found.reconstruction > 1.0, "ve: {bits} {}", found.reconstruction);
