@@ -70,7 +70,7 @@ fn config(kappa_min: f64) -> LikelihoodConfig {
 #[test]
 fn exact_denoisers_reach_the_entropy_of_discrete_data() {
     for process in Gaussian::all().into_iter().filter(|process| process.tick().is_none()) {
-        let config = LikelihoodConfig { count: 400, times: 64, ..config(0.0015) };
+        let config = LikelihoodConfig { count: 400, times: 64, ..config(0.0008) };
         let range = NoiseRange::new(process, config.kappa_min, f64::INFINITY).unwrap();
         let found = exact(process, &range, &config);
         let (bits, error) = (found.bits_per_dim, found.standard_error);
