@@ -406,9 +406,10 @@ fn bits_per_dimension_of_a_network() {
         let values = report["values"].as_array().unwrap();
         values.iter().find(|value| value[0] == name).unwrap()[1].as_f64().unwrap()
     };
-    // A network of forty steps does not know much, but more than noise levels without it: the decoder alone costs 2.4 bits.
+    // The network of forty steps knows little. The decoder costs 2.4 bits, and less for values at the ends of the range,
+    // which have neighbours on one side only.
     assert!((2.0..20.0).contains(&value("bits per dimension")) && value("standard error") > 0.0, "{first}");
-    assert!((2.2..2.6).contains(&value("reconstruction")), "{first}");
+    assert!((1.5..2.5).contains(&value("reconstruction")), "{first}");
     assert_ne!(succeed(&mut nll("run", &["--seed", "1"])), first);
 
     succeed(train(dir.path(), "cld").args(["--set", "process.kind=cld", "--set", "train.steps=1"]));
