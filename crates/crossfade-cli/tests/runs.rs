@@ -442,3 +442,38 @@ fn the_laboratory_measures_images_and_networks() {
     assert!(report["errors"].as_array().unwrap().iter().all(|at| at["network"].as_f64().unwrap() > 0.0), "{report}");
     assert_eq!(report, measure());
 }
+
+/// The bound is a finite number with its error, the same at any batch size and number of threads; networks without one are
+/// refused with the reason.
+#[test]
+fn bits_per_dimension_of_a_network() {
+    let dir = tempfile::tempdir().unwrap();
+    let pictures = dir.path().join("pictures");
+    succeed(&mut train(dir.path(), "run"));
+    let mut sample = crossfade();
+    succeed(sample.arg("sample").arg(dir.path().join("run")).args(["--count", "6", "--out"]).arg(&pictures));
+    let nll = |run: &str, extra: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crossfade"));
+        command.args(["--quiet", "--json", "eval", "nll"]).arg(dir.path().join(run)).arg(&pictures);
+        command.args(["--times-per-image", "5"]).args(extra);
+        command
+    };
+    let first = succeed(nll("run", &["--threads", "1"]).arg("--batch").arg("64"));
+    for extra in [["--threads", "1", "--batch", "1"], ["--threads", "2", "--batch", "7"]] {
+        assert_eq!(succeed(&mut nll("run", &extra)), first);
+    }
+    let report: Value = serde_json::from_str(&first).unwrap();
+    let value = |name: &str| {
+        let values = report["values"].as_array().unwrap();
+        values.iter().find(|value| value[0] == name).unwrap()[1].as_f64().unwrap()
+    };
+    // The network of forty steps knows little. The decoder costs 2.4 bits, and less for values at the ends of the range,
+    // which have neighbours on one side only.
+    assert!((2.0..20.0).contains(&value("bits per dimension")) && value("standard error") > 0.0, "{first}");
+    assert!((1.5..2.5).contains(&value("reconstruction")), "{first}");
+    assert_ne!(succeed(&mut nll("run", &["--seed", "1"])), first);
+
+    succeed(train(dir.path(), "cld").args(["--set", "process.kind=cld", "--set", "train.steps=1"]));
+    let refused = nll("cld", &[]).output().unwrap();
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("CLD"));
+}

@@ -52,6 +52,10 @@ pub enum Purpose {
     LabelDropout = 50,
     /// The class of a sampled image.
     Class = 51,
+    /// The noise level at which the likelihood of an image is measured; the step counts the levels.
+    LikelihoodTime = 60,
+    /// The noise of that measurement; step 0 is that of the decoder, the others follow.
+    LikelihoodNoise = 61,
 }
 
 /// A stream of numbers that belongs to one (seed, index, step, purpose).

@@ -1,13 +1,13 @@
 //! Runs a sampler on a network: translates the network's outputs to the form of the process that the sampler uses.
 use crate::config::SampleConfig;
-use crate::engine::Images;
+use crate::engine::{Images, Tensor};
 use crate::error::{Error, Result};
-use crate::nn::Conditioned;
+use crate::nn::{Conditioned, precondition, target_output};
 use crate::sample::cld::{CldProblem, VelocityScore};
 use crate::sample::gaussian::{Denoise, GaussianProblem};
 use crate::sample::{AttenuationProblem, Form, Hooks, Predict, Sampled, Setting};
 use crossfade_math::process::Cld;
-use crossfade_math::{Blend, Field, Gaussian, Prediction, Process};
+use crossfade_math::{AttenuationFn, Blend, Coef, Field, Gaussian, Prediction, Process};
 
 /// Samples a batch. With `mean_x0` the evaluation at t = 1 is saved (§3.5). `start(0)` gives the standard normals for x at the
 /// first time, `start(1)` those for the velocity of CLD.
@@ -97,6 +97,36 @@ pub(crate) fn estimate_at(
     Ok(denoise.denoise(x_t, t)?.x0)
 }
 
+/// x̂_0 as [`estimate_at`] makes it, clamped as samplers clamp it, with a time for each sample and without guidance.
+///
+/// # Shapes
+/// `x_t` and the result `[B, C, H, W]`, B times.
+pub(crate) fn estimates_at(
+    net: &Conditioned,
+    config: &SampleConfig,
+    gaussian: Gaussian,
+    x_t: &Images,
+    t: &[f64],
+) -> Images {
+    let raw = net.raw_each(x_t, t);
+    let denoise = DenoisingNet { net, gaussian, blend: &config.blend, clip: config.clip() };
+    if let Process::Adm(adm) = &net.process {
+        let heads = precondition(adm, x_t.0.clone(), t, raw);
+        let one = |i: usize, t: f64| {
+            let sample = |x: &Tensor<4>| Images(x.clone().narrow(0, i, 1));
+            let phi = Images::split(sample(&heads.phi).0, adm.attenuation.parts());
+            denoise.limited(config.blend.estimate(adm, &sample(&x_t.0), &phi, &sample(&heads.eps), t, None).x0).0
+        };
+        return Images(Tensor::cat(t.iter().enumerate().map(|(i, &t)| one(i, t)).collect(), 0));
+    }
+    let output = target_output(&net.process, x_t, t, raw, net.network.mixing());
+    let x0 = gaussian.prediction(x_t, &output.target, &Coef::Each(t.to_vec())).x0;
+    denoise.limited(match output.x0 {
+        Some(second) => denoise.mean(second, x0),
+        None => x0,
+    })
+}
+
 /// A network in the form that Gaussian samplers use: x̂_0 and eps under x_t = α_t x_0 + σ_t eps.
 struct DenoisingNet<'a> {
     net: &'a Conditioned<'a>,
@@ -114,6 +144,20 @@ impl DenoisingNet<'_> {
             _ => 0.5,
         }
     }
+
+    /// An estimate of x_0 within the bound of the samplers.
+    fn limited(&self, x0: Images) -> Images {
+        self.clip.map_or_else(|| x0.clone(), |c| x0.clamp(-c, c))
+    }
+
+    /// The mean of the x_0 output and the estimate from eps.
+    ///
+    /// Near t = 1 the estimate (x_t − σ_t eps)/α_t amplifies the error of eps by σ_t/α_t, a factor of a hundred and more. It
+    /// is therefore clamped before both are averaged.
+    fn mean(&self, x0: Images, other: Images) -> Images {
+        let (weight, x0, other) = (self.weight_of_x0(), self.limited(x0), self.limited(other));
+        Images::lincomb(&[(weight.into(), &x0), ((1.0 - weight).into(), &other)])
+    }
 }
 
 impl Denoise<Images> for DenoisingNet<'_> {
@@ -127,11 +171,7 @@ impl Denoise<Images> for DenoisingNet<'_> {
         let output = self.net.target_output(x_t, t);
         let prediction = self.gaussian.prediction(x_t, &output.target, &t.into());
         let Some(x0) = output.x0 else { return Ok(prediction) };
-        // Near t = 1 the estimate (x_t − σ_t eps)/α_t amplifies the error of eps by σ_t/α_t, a factor of a hundred and
-        // more. It is therefore clamped before both are averaged.
-        let limited = |x: Images| self.clip.map_or_else(|| x.clone(), |c| x.clamp(-c, c));
-        let (weight, other) = (self.weight_of_x0(), limited(prediction.x0));
-        let mean = Images::lincomb(&[(weight.into(), &limited(x0)), ((1.0 - weight).into(), &other)]);
+        let mean = self.mean(x0, prediction.x0);
         Ok(self.gaussian.prediction_of_x0(x_t, mean, t))
     }
 

@@ -77,6 +77,14 @@ impl<'a> Conditioned<'a> {
         raw(self.network, &self.process, self.log_time, x_t.0.clone(), &[t], context, Mode::Eval)
     }
 
+    /// The outputs F of the network itself, without what guides it, with a time for each sample.
+    ///
+    /// # Shapes
+    /// `x_t` `[B, C, H, W]`, B times.
+    pub(crate) fn raw_each(&self, x_t: &Images, t: &[f64]) -> RawHeads {
+        raw(self.network, &self.process, self.log_time, x_t.0.clone(), t, &self.context, Mode::Eval)
+    }
+
     /// The prediction at (x_t, t), guided where it is to be; `meaning` makes a prediction of the outputs of a network.
     ///
     /// Guidance combines predictions and not the outputs F: those of two networks may mean different things.

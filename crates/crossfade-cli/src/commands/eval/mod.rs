@@ -1,6 +1,7 @@
 //! `crossfade eval`: metrics of the registry, and what is done with their files and reports. One file per kind of input.
 mod edges;
 mod features;
+mod likelihood;
 mod pairs;
 mod regions;
 mod registered;
@@ -13,11 +14,13 @@ use clap::Subcommand;
 use crossfade::metrics::RegisteredMetric;
 pub use features::images;
 
-/// Compute metrics: FID, KID, PSNR, SSIM, LPIPS, saliency, edges, regions, statistics
+/// Compute metrics: FID, KID, bits per dimension, PSNR, SSIM, LPIPS, saliency, edges, regions, statistics
 #[derive(Debug, Subcommand)]
 pub enum EvalCommand {
     #[command(flatten)]
     Features(features::FeaturesCommand),
+    #[command(flatten)]
+    Likelihood(likelihood::LikelihoodCommand),
     #[command(flatten)]
     Registered(registered::RegisteredCommand),
     #[command(flatten)]
@@ -36,6 +39,7 @@ pub enum EvalCommand {
 pub fn run(command: &EvalCommand, context: &Context) -> Result<()> {
     match command {
         EvalCommand::Features(command) => features::run(command, context),
+        EvalCommand::Likelihood(command) => likelihood::run(command, context),
         EvalCommand::Registered(command) => registered::run(command, context),
         EvalCommand::Lpips(command) => pairs::lpips(command, context),
         EvalCommand::Saliency(command) => saliency::run(command, context),

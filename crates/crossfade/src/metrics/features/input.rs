@@ -2,7 +2,7 @@
 //! of one.
 use super::Statistics;
 use super::npz::Npz;
-use crate::data::{DataConfig, Dataset, Filter, Fit, Image, Split};
+use crate::data::{Classes, DataConfig, Dataset, Filter, Fit, Image, Split};
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -118,6 +118,11 @@ impl Dataset for Part {
 
     fn describe(&self) -> String {
         format!("{}, part {}:{}", self.set.describe(), self.range.start, self.range.end)
+    }
+
+    fn classes(&self) -> Result<Option<Classes>> {
+        let part = |classes: Classes| Classes { of: classes.of[self.range.clone()].to_vec(), ..classes };
+        Ok(self.set.classes()?.map(part))
     }
 
     fn in_memory(&self) -> bool {
