@@ -275,7 +275,7 @@ clip = nan
             &["d.toml:7: process.precond.sigma_data: must be positive"],
             &["d.toml:9: network.decoders: a single decoder needs process.attenuation"],
             &["d.toml:10: network.width: must be a positive multiple of 4"],
-            &["d.toml:11: network.attention: 12 is the resolution of no level"],
+            &["d.toml:11: network.attention: 12 is the side of the feature maps of no level"],
             &["d.toml:14: optim.lr_floor"],
             &["d.toml:15: optim.beta2"],
             &["d.toml:17: train.augment: needs network.augment_dim = 9"],
