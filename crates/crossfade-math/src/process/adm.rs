@@ -140,7 +140,7 @@ impl Adm {
         self.attenuation.solve(x0, &drawn)
     }
 
-    /// E[phi] for images of mean E[x_0], which at t = 1 is also E[phi | x_1]: there x_1 = eps says nothing about the image.
+    /// `E[phi]` for images of mean `E[x_0]`, which at t = 1 is also `E[phi | x_1]`: there x_1 = eps says nothing about the image.
     /// None for attenuations that are not affine, whose phi is not determined by the mean of the images.
     pub fn mean_phi<F: Field>(&self, mean_x0: &F) -> Option<Vec<F>> {
         if !self.attenuation.is_affine() {

@@ -60,7 +60,7 @@ pub struct AttenuationProblem<'a, F> {
     pub blend: Blend,
     /// x̂_0 is clamped to ±clip at every step.
     pub clip: Option<f64>,
-    /// E[x_0]. With it the network is not evaluated at t = 1, where its ideal outputs are known (§3.5).
+    /// `E[x_0]`. With it the network is not evaluated at t = 1, where its ideal outputs are known (§3.5).
     pub mean_x0: Option<F>,
     /// Network evaluations so far.
     evaluations: Cell<usize>,

@@ -38,7 +38,7 @@ pub struct GaussianProblem<'a, F> {
     pub eta: f64,
     /// The noise that `heun-churn` adds.
     pub churn: Churn,
-    /// E[x_0]. With it the network is not evaluated at t = 1 if α_1 = 0, where its ideal outputs are known (§3.5).
+    /// `E[x_0]`. With it the network is not evaluated at t = 1 if α_1 = 0, where its ideal outputs are known (§3.5).
     pub mean_x0: Option<F>,
     evaluations: Cell<usize>,
 }
