@@ -127,9 +127,8 @@ impl GridKind {
 }
 
 /// The bounds of `images` at n evaluations: κ from 2n down to 0.9/n. With more steps the first may be closer to pure noise and
-/// the last may wait for finer detail. On the
-/// spectrum of CIFAR-10 the error of `ab2` at n = 10 is 0.063 with these constants and 0.165 on uniform t (`crossfade lab --images`); they
-/// are round numbers, not the result of a search.
+/// the last may wait for finer detail. On the spectrum of CIFAR-10 the error of `ab2` at n = 10 is 0.063 with these constants
+/// and 0.165 on uniform t (`crossfade lab --images`); they are round numbers, not the result of a search.
 const IMAGES_LARGEST: f64 = 2.0;
 const IMAGES_SMALLEST: f64 = 0.9;
 
