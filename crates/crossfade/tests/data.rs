@@ -258,6 +258,23 @@ fn a_folder_is_recursive_sorted_and_free_of_loops() {
     assert!(set.describe().contains("5 images"), "{}", set.describe());
 }
 
+/// The contact sheet beside sampled images is not one of them: it would be counted in FID.
+#[test]
+fn the_contact_sheet_of_sampled_images_is_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = png(&generated(4, 4, 3, 1));
+    fs::create_dir(dir.path().join("own")).unwrap();
+    for name in
+        ["000000.png", "000001.png", "sheet.png", "sheet-0-of-2.png", "sheets.png", "own/sheet.png", "own/a.png"]
+    {
+        fs::write(dir.path().join(name), &image).unwrap();
+    }
+    let set = folder(dir.path()).source(8).unwrap();
+    let names: Vec<_> = (0..set.len()).map(|k| set.name(k)).collect();
+    assert_eq!(names, ["000000.png", "000001.png", "own/a.png", "own/sheet.png", "sheets.png"]);
+    assert!(set.describe().contains("2 other entries ignored"), "{}", set.describe());
+}
+
 #[test]
 fn an_empty_or_absent_folder_is_an_error_that_names_it() {
     let dir = tempfile::tempdir().unwrap();

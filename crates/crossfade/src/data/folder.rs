@@ -1,13 +1,16 @@
 //! A directory of image files.
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::sheet::is_sheet_name;
 use super::{Classes, Dataset, Image, is_image_name};
 use crate::error::{Error, Result};
 
 /// PNG, JPEG and WebP files under a directory, ordered by the bytes of their relative paths.
 ///
-/// Names that begin with a dot are skipped. Links to files are followed, links to directories are not, so there are no
+/// Names that begin with a dot are skipped, and so is the contact sheet that `crossfade sample` leaves beside its numbered
+/// images: it would be counted as one of them. Links to files are followed, links to directories are not, so there are no
 /// loops.
 pub struct Folder {
     root: PathBuf,
@@ -23,6 +26,7 @@ impl Folder {
         while let Some(directory) = pending.pop() {
             set.list(&directory, &mut pending)?;
         }
+        set.leave_out_sheets();
         if set.files.is_empty() {
             return Err(Error::file(root, "no PNG, JPEG or WebP files here or in directories below"));
         }
@@ -35,6 +39,22 @@ impl Folder {
     /// The files, relative to the directory.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
+    }
+
+    /// Contact sheets are known by their name, in directories that also hold images named by numbers.
+    fn leave_out_sheets(&mut self) {
+        let is_numbered = |path: &&PathBuf| {
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            stem.len() >= 6 && stem.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        let parents: HashSet<_> = self.files.iter().filter(is_numbered).map(|path| path.parent()).collect();
+        let is_sheet = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            is_sheet_name(name) && parents.contains(&path.parent())
+        };
+        let kept: Vec<PathBuf> = self.files.iter().filter(|path| !is_sheet(path)).cloned().collect();
+        self.ignored += self.files.len() - kept.len();
+        self.files = kept;
     }
 
     fn list(&mut self, directory: &Path, pending: &mut Vec<PathBuf>) -> Result<()> {

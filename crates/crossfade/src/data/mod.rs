@@ -36,7 +36,7 @@ pub use label_map::LabelMap;
 use paired::Paired;
 pub use planes::Planes;
 pub use resize::{Filter, PassOrder, resize};
-pub use sheet::contact_sheet;
+pub use sheet::{contact_sheet, sheet_name};
 
 /// A set of images, read by index.
 pub trait Dataset: Send + Sync {

@@ -1,6 +1,17 @@
 //! Contact sheets: many images on one.
 use super::Image;
 
+/// The name of the contact sheet of a job, or of shard `index` of `count`.
+pub fn sheet_name(index: u64, count: u64) -> String {
+    if count == 1 { "sheet.png".into() } else { format!("sheet-{index}-of-{count}.png") }
+}
+
+/// Whether a file has the name of a contact sheet.
+pub(super) fn is_sheet_name(name: &str) -> bool {
+    let shard = name.strip_prefix("sheet-").and_then(|rest| rest.strip_suffix(".png"));
+    name == "sheet.png" || shard.is_some_and(|shard| shard.contains("-of-"))
+}
+
 /// The grey value of gaps and empty cells.
 pub const BACKGROUND: u8 = 245;
 

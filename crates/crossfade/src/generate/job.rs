@@ -4,7 +4,7 @@ use super::{Pipeline, Recipe, StartNoise};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::SampleConfig;
 use crate::data::sheet::BACKGROUND;
-use crate::data::{Image, contact_sheet};
+use crate::data::{Image, contact_sheet, sheet_name};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
@@ -157,11 +157,7 @@ pub fn run(
     };
     // Small images are enlarged to about 64 pixels, so that a sheet is easy to look at.
     let drawn = contact_sheet(&sheet, columns, 2, (64 / sheet[0].width).max(1));
-    let file = match job.shard {
-        Shard::ALL => "sheet.png".to_string(),
-        Shard { index, count } => format!("sheet-{index}-of-{count}.png"),
-    };
-    let file = job.out.join(file);
+    let file = job.out.join(sheet_name(job.shard.index, job.shard.count));
     write_atomic(&file, &drawn.encode_png(&[])?)?;
     Ok(JobReport { images: done, evaluations, sheet: file, loading_ms })
 }
