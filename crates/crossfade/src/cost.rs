@@ -35,7 +35,8 @@ impl Macs {
         let bottom = m * network.mult.last().copied().unwrap_or(1) as u64;
         let deepest = side >> (network.mult.len().max(1) - 1);
         count.linear += m * 4 * m + 4 * m * 4 * m;
-        count.convolution += 9 * c * ports.inputs as u64 * top * side * side;
+        let condition = (network.condition_channels * network.patch_area()) as u64;
+        count.convolution += 9 * (c * ports.inputs as u64 + condition) * top * side * side;
         count.blocks(&network.encoder_plan(), side, 4 * m);
         let decoders = if network.decoders == Decoders::Two { 2 } else { 1 };
         for _ in 0..decoders {

@@ -11,13 +11,25 @@ impl RunConfig {
             let fits = matches!(network.channels(), 1 | 3) || self.latent.is_some();
             let message = format!("images have 1 or 3 channels, not {}", network.channels());
             checks.require(fits, &["network.channels"], message);
-            let message =
-                format!("the task {} needs a network with a condition: network.kind = \"cond-unet\"", self.task.name());
+            let message = format!(
+                "the task {} needs a network with a condition: network.kind = \"cond-unet\", or a U-Net with network.condition_channels",
+                self.task.name()
+            );
             return checks.require(self.task.is_unconditional(), &["task.kind", "network.kind"], message);
         };
         if self.task.is_unconditional() {
             let message = "a network with a condition needs a task: add a [task] section";
             return checks.require(false, &["network.kind", "task.kind"], message);
+        }
+        if let Some(unet) = network.as_unet() {
+            let (have, want) = (unet.resolution, task.size().unwrap_or_default());
+            let message = format!("must be the size of the task, {want:?}, not {have}");
+            checks.require(want == [have; 2], &["network.resolution", "task.size"], message);
+            let message = "a U-Net reads its condition beside x_t, pixel by pixel: use network.kind = \"cond-unet\" on \
+                           latents";
+            checks.require(self.latent.is_none(), &["network.kind", "latent"], message);
+            let message = "a U-Net reads its condition beside x_t, pixel by pixel: set task.low = \"enlarged\"";
+            checks.require(task.condition_has_target_size(), &["task.low", "network.kind"], message);
         }
         let (have, want) = (condition_channels, task.condition_channels());
         let message = format!("must be {want} for the task {}, not {have}", self.task.name());

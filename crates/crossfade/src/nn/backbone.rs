@@ -41,8 +41,10 @@ impl NetworkPorts {
 /// It does not depend on the time, so that sampling computes it once and uses it in every step.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// What the condition encoder found; none for a network without a condition.
+    /// What the condition encoder found; none for a network without one.
     pub features: Option<Features>,
+    /// The condition itself, `[B, condition_channels, H, W]`, for a network that reads it beside x_t.
+    pub image: Option<Tensor<4>>,
     /// Labels of the augmentation that the images went through, `[B, augment_dim]`; training only.
     pub labels: Option<Tensor<2>>,
     /// The class of each sample, `[B, classes]`: 1 at the class, zeros for no class ([`one_hot`](super::one_hot)). None is
@@ -69,7 +71,8 @@ impl Context {
 
     /// The context of twice as many samples: these, and the same without a class.
     pub(crate) fn and_without_class(self) -> Self {
-        assert!(self.features.is_none() && self.labels.is_none(), "only a class can be left out");
+        let condition = self.features.is_some() || self.image.is_some();
+        assert!(!condition && self.labels.is_none(), "only a class can be left out");
         let classes = self.classes.map(|classes| Tensor::cat(vec![classes.clone(), classes.zeros_like()], 0));
         Self { classes, ..self }
     }

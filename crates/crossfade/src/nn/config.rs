@@ -35,6 +35,10 @@ pub struct UNetConfig {
     pub patch: usize,
     /// Channels of the images.
     pub channels: usize,
+    /// Channels of an image of the same size that the network reads beside x_t, concatenated to it, as the condition of a
+    /// task; 0 for none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub condition_channels: usize,
     /// Channels of the first level, M.
     pub width: usize,
     /// Channels of each level as multiples of `width`.
@@ -62,6 +66,7 @@ impl Default for UNetConfig {
             resolution: 32,
             patch: 1,
             channels: 3,
+            condition_channels: 0,
             width: 64,
             mult: vec![1, 2, 2, 2],
             blocks: 2,
@@ -75,7 +80,7 @@ impl Default for UNetConfig {
     }
 }
 
-/// Networks without classes are written as before there were classes, so that their fingerprints stay the same.
+/// Networks without classes or a condition are written as before there were any, so that their fingerprints stay the same.
 fn is_zero(count: &usize) -> bool {
     *count == 0
 }
@@ -215,6 +220,7 @@ impl UNetConfig {
         let sizes = [
             ("resolution", self.resolution),
             ("channels", self.channels),
+            ("condition_channels", self.condition_channels),
             ("width", self.width),
             ("blocks", self.blocks),
             ("augment_dim", self.augment_dim),
@@ -282,7 +288,7 @@ impl BackboneConfig for UNetConfig {
         self.channels
     }
     fn condition_channels(&self) -> Option<usize> {
-        None
+        (self.condition_channels > 0).then_some(self.condition_channels)
     }
     fn decoders(&self) -> Decoders {
         self.decoders
@@ -291,7 +297,8 @@ impl BackboneConfig for UNetConfig {
         side_unit(self.patch, self.mult.len())
     }
     fn resolution(&self) -> Option<usize> {
-        Some(self.resolution)
+        // With a condition the task decides the size of x_t.
+        (self.condition_channels == 0).then_some(self.resolution)
     }
     fn classes(&self) -> usize {
         self.classes

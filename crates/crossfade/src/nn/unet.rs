@@ -1,4 +1,5 @@
-//! The unconditional U-Net: one encoder, and one or two decoders behind a bottleneck (§4.2).
+//! The U-Net: one encoder, and one or two decoders behind a bottleneck (§4.2). The image of a task, if there is one, is
+//! concatenated to x_t.
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation};
 
@@ -54,6 +55,7 @@ pub struct UNet {
     width: usize,
     levels: usize,
     patch: usize,
+    condition_channels: usize,
     skip_scaling: bool,
 }
 
@@ -86,7 +88,12 @@ impl UNet {
                 .then(|| Dense::without_bias(&root.at("map_label"), config.classes, m, Init::fan_in(config.classes))),
             map_layer0: Dense::new(&root.at("map_layer0"), m, emb),
             map_layer1: Dense::new(&root.at("map_layer1"), emb, emb),
-            enc: encoder(&root.at("enc"), config, c * ports.inputs, emb),
+            enc: encoder(
+                &root.at("enc"),
+                config,
+                c * ports.inputs + config.condition_channels * config.patch_area(),
+                emb,
+            ),
             decouple1: Decouple::new(&root.at("decouple1"), bottom),
             decouple2: two.then(|| Decouple::new(&root.at("decouple2"), bottom)),
             dec: decoder("dec"),
@@ -100,6 +107,7 @@ impl UNet {
             width: m,
             levels: config.mult.len(),
             patch: config.patch,
+            condition_channels: config.condition_channels,
             skip_scaling: config.skip_scaling,
         }
     }
@@ -107,8 +115,8 @@ impl UNet {
     /// F(x; c_noise, context). `x` is already multiplied by c_in; dropout acts only where a key is given.
     ///
     /// # Shapes
-    /// `x` `[B, C, H, W]` with H and W multiples of patch·2^(levels−1), `c_noise` `[B]`. Inside, feature maps have the side
-    /// H/patch.
+    /// `x` `[B, C, H, W]` with H and W multiples of patch·2^(levels−1), `c_noise` `[B]`, the image of the context
+    /// `[B, condition_channels, H, W]`. Inside, feature maps have the side H/patch.
     pub fn forward(
         &self,
         x: Tensor<4>,
@@ -120,6 +128,10 @@ impl UNet {
         let unit = self.patch << (self.levels - 1);
         assert!(h % unit == 0 && w % unit == 0, "an image of {h}x{w} needs sides that are multiples of {unit}");
         let emb = self.embedding(c_noise, context);
+        let x = match &context.image {
+            Some(image) => concat(x, image.clone()),
+            None => x,
+        };
         let skips = self.encoder_outputs(pixel_unshuffle(x, self.patch), &emb, dropout);
         let bottom = skips[skips.len() - 1].clone();
         // The last decoder takes the skips by value, so that each is freed as soon as it has been read.
@@ -193,8 +205,9 @@ impl UNet {
 
 impl Backbone for UNet {
     fn encode(&self, condition: Option<Tensor<4>>, _mode: Mode) -> Context {
-        assert!(condition.is_none(), "the unconditional U-Net has no use for a condition");
-        Context::default()
+        let channels = condition.as_ref().map_or(0, |condition| condition.dims()[1]);
+        assert_eq!(channels, self.condition_channels, "channels of the condition");
+        Context { image: condition, ..Context::default() }
     }
     fn forward(&self, x: Tensor<4>, c_noise: Tensor<1>, context: &Context, mode: Mode) -> RawHeads {
         Self::forward(self, x, c_noise, context, mode.dropout())
@@ -278,6 +291,25 @@ mod tests {
         // U(-1, 1)/√fan_in, and for the last layer √3 times that.
         assert!((variance("enc.8x8_block0.conv0.weight") - 1.0 / 3.0).abs() < 0.01);
         assert!((variance("out_conv.weight") - 1.0).abs() < 0.1);
+    }
+
+    /// The condition is what further channels of x_t would be, on both heads.
+    #[test]
+    fn a_condition_is_concatenated_to_x_t() {
+        let device = Device::flex();
+        let config = UNetConfig { condition_channels: 2, patch: 2, ..tiny(Decoders::Conv) };
+        let net = nonzero(&config, &device);
+        let (x, c_noise) = (images(2, &device), vector(&[-0.3, -2.0], &device));
+        let condition = x.clone().narrow(1, 0, 2) * 0.5 + 0.1;
+        let raw = net.forward(x.clone(), c_noise.clone(), &net.encode(Some(condition.clone()), Mode::Eval), None);
+        // The same weights in a network whose state has five channels; only its outputs would be others.
+        let joint = net.forward(concat(x.clone(), condition.clone()), c_noise.clone(), &Context::default(), None);
+        assert_eq!(to_host(raw.phi.clone()), to_host(joint.phi));
+        assert_eq!(to_host(raw.eps.unwrap()), to_host(joint.eps.unwrap()));
+        let other = net.forward(x, c_noise, &net.encode(Some(condition * 2.0), Mode::Eval), None);
+        assert_ne!(to_host(raw.phi), to_host(other.phi));
+        assert_eq!(config.condition_channels(), Some(2));
+        assert_eq!(config.resolution(), None);
     }
 
     /// A network with patches is the one with as many channels more, between the two shuffles: outputs of both heads,

@@ -93,6 +93,10 @@ pub trait Task: Send + Sync {
     fn output(&self, made: Planes, _condition: &Planes) -> Planes {
         made
     }
+    /// Whether the condition has the size of x_0, so that the two can be concatenated.
+    fn condition_has_target_size(&self) -> bool {
+        true
+    }
     /// Whether x_0 is an image or a map that an autoencoder can encode.
     fn makes_images(&self) -> bool {
         true

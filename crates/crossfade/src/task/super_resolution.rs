@@ -93,6 +93,9 @@ impl Task for SuperResolution {
         }
         made
     }
+    fn condition_has_target_size(&self) -> bool {
+        self.low == LowAs::Enlarged
+    }
     fn makes_images(&self) -> bool {
         self.residual == 0.0
     }

@@ -9,7 +9,7 @@ use crossfade::generate::{Pipeline, StartNoise};
 use crossfade::loss::AutoencoderLoss;
 use crossfade::math::Process;
 use crossfade::nn::condition::EncoderConfig;
-use crossfade::nn::{AutoencoderConfig, BackboneConfig, CondUNetConfig, NetworkConfig, NetworkPorts};
+use crossfade::nn::{AutoencoderConfig, BackboneConfig, CondUNetConfig, NetworkConfig, NetworkPorts, UNetConfig};
 use crossfade::task::masks::{HoleBox, Mask};
 use crossfade::task::{Depth, Edges, Inpainting, LowAs, Saliency, Sketch, SuperResolution, TaskConfig};
 use crossfade::train::{RunDir, train, train_autoencoder};
@@ -43,6 +43,23 @@ fn tiny(task: TaskConfig, data: DataConfig) -> RunConfig {
     config.sample.steps = 2;
     config.validate().unwrap();
     config
+}
+
+/// The same run with a U-Net that reads the condition beside x_t, in patches.
+fn concatenating(config: &RunConfig) -> RunConfig {
+    let task = config.task.task();
+    let network = UNetConfig {
+        resolution: task.size().unwrap()[0],
+        patch: 2,
+        channels: task.target_channels().unwrap(),
+        condition_channels: task.condition_channels(),
+        width: 8,
+        mult: vec![1, 2],
+        blocks: 1,
+        attention: vec![],
+        ..UNetConfig::default()
+    };
+    RunConfig { network: network.into(), ..config.clone() }
 }
 
 fn fit(config: &RunConfig, dir: &Path, resume: bool, stop_after: u64) -> Vec<f64> {
@@ -86,10 +103,12 @@ fn every_task_trains_resumes_and_works() {
         (TaskConfig::Depth(Depth { size: [16, 24], ..Depth::default() }), pairs()),
         (TaskConfig::Sketch(Sketch { size: 16 }), pairs()),
     ];
-    for (k, (task, data)) in tasks.into_iter().enumerate() {
-        let name = task.name();
+    let configs = tasks.into_iter().map(|(task, data)| tiny(task, data));
+    let configs = configs.flat_map(|config| [concatenating(&config), config]);
+    // A U-Net takes conditions of the size of x_0 only, and squares.
+    for (k, config) in configs.filter(|config| config.validate().is_ok()).enumerate() {
+        let name = config.task.name();
         let (whole, parts) = (dir.path().join(format!("whole{k}")), dir.path().join(format!("parts{k}")));
-        let config = tiny(task, data);
         let losses = fit(&config, &whole, false, 0);
         assert!(losses.len() == 3 && losses.iter().all(|l| l.is_finite()), "{name}: {losses:?}");
         assert!(whole.join("samples/step-00000003.png").is_file());
