@@ -84,8 +84,8 @@ impl Mask {
 }
 
 /// A random mask of the reference's generator (§6.3): rectangles and brush strokes. Masks without a hole or without
-/// known pixels are drawn again.
-pub fn random(stream: &mut Stream, width: usize, height: usize) -> Mask {
+/// known pixels are drawn again. The reference's brush, 12 to 48 pixels wide, is multiplied by `brush`.
+pub fn random(stream: &mut Stream, width: usize, height: usize, brush: f64) -> Mask {
     for _ in 0..1000 {
         let mut mask = Mask::whole(width, height);
         for (tries, w, h) in [(4, width / 2, height / 2), (2, width, height)] {
@@ -93,7 +93,7 @@ pub fn random(stream: &mut Stream, width: usize, height: usize) -> Mask {
                 rectangle(stream, &mut mask, w, h);
             }
         }
-        let strokes = strokes(stream, width, height);
+        let strokes = strokes(stream, width, height, brush);
         mask.known.iter_mut().zip(strokes).for_each(|(known, stroke)| *known &= !stroke);
         let hole = mask.hole();
         if hole > 0.0 && hole < 1.0 {
@@ -116,13 +116,13 @@ fn rectangle(stream: &mut Stream, mask: &mut Mask, max_w: usize, max_h: usize) {
     mask.fill(x, y, w, h);
 }
 
-/// Brush strokes: zigzag polylines 12 to 48 pixels wide. The width does not depend on the size of the image, as in
-/// the reference.
-fn strokes(stream: &mut Stream, width: usize, height: usize) -> Vec<bool> {
+/// Brush strokes: zigzag polylines 12 to 48 pixels wide, times `scale`. The width does not depend on the size of the image,
+/// as in the reference.
+fn strokes(stream: &mut Stream, width: usize, height: usize, scale: f64) -> Vec<bool> {
     let mut painted = vec![false; width * height];
     for _ in 0..stream.below(8) {
         let vertices = polyline(stream, width as f64, height as f64);
-        let brush = (12.0 + 36.0 * stream.uniform()).floor();
+        let brush = (12.0 + 36.0 * stream.uniform()).floor() * scale;
         for pair in vertices.windows(2) {
             paint(&mut painted, [width, height], pair[0], pair[1], brush / 2.0);
         }

@@ -23,6 +23,7 @@ pub fn config(case: &Case) -> UNetConfig {
     UNetConfig {
         resolution: number("img_resolution"),
         channels: number("img_channels"),
+        condition_channels: 0,
         width: number("model_channels"),
         mult: usizes(&settings["channel_mult"]),
         blocks: number("num_blocks"),

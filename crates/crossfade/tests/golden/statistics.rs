@@ -27,7 +27,7 @@ pub fn check(case: &Case) -> Vec<String> {
     for (size, want) in case.json["sizes"].as_object().unwrap() {
         let side: usize = size.parse().unwrap();
         let masks: Vec<_> =
-            (0..n).into_par_iter().map(|k| random(&mut Stream::new(0, k, 0, Purpose::Mask), side, side)).collect();
+            (0..n).into_par_iter().map(|k| random(&mut Stream::new(0, k, 0, Purpose::Mask), side, side, 1.0)).collect();
         let mut holes: Vec<f64> = masks.iter().map(|mask| mask.hole()).collect();
         let mean = holes.iter().sum::<f64>() / n as f64;
         let deviation = (holes.iter().map(|h| (h - mean).powi(2)).sum::<f64>() / n as f64).sqrt();

@@ -41,7 +41,7 @@ fn inpainting_hides_the_hole_and_nothing_else() {
         let pair = task.example(&image, None, &draw(counter, counter % 2 == 1)).unwrap();
         let condition = pair.condition.unwrap();
         assert_eq!((pair.target.shape, condition.shape), ([3, 64, 64], [4, 64, 64]));
-        let mask = random(&mut Stream::new(3, counter, 0, Purpose::Mask), 64, 64);
+        let mask = random(&mut Stream::new(3, counter, 0, Purpose::Mask), 64, 64, 1.0);
         let hole = mask.hole();
         assert!(hole > 0.0 && hole < 1.0);
         for (i, value) in condition.values.iter().enumerate() {
@@ -77,8 +77,13 @@ fn boxes_and_tiny_pictures_have_masks() {
     assert!(!mask.known[3 * 10 + 2] && mask.known[3 * 10 + 6] && !mask.known[79]);
     assert!(Mask::boxes(10, 8, &[HoleBox([10, 0, 1, 1])]).is_err());
     assert!(HoleBox::parse("1,2,3").is_err() && HoleBox::parse("1,2,0,4").is_err());
+    let share = |brush| {
+        let masks = (0..50).map(|k| random(&mut Stream::new(0, k, 0, Purpose::Mask), 64, 64, brush).hole());
+        masks.sum::<f64>() / 50.0
+    };
+    assert!(share(0.25) < 0.6 * share(1.0), "a narrow brush makes small holes: {} {}", share(0.25), share(1.0));
     for (w, h) in [(1, 1), (2, 1), (1, 3), (5, 5)] {
-        assert!(random(&mut Stream::new(0, 0, 0, Purpose::Mask), w, h).hole() > 0.0);
+        assert!(random(&mut Stream::new(0, 0, 0, Purpose::Mask), w, h, 1.0).hole() > 0.0);
     }
 }
 

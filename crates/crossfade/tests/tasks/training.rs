@@ -90,8 +90,9 @@ fn every_task_trains_resumes_and_works() {
     let pairs = || DataConfig::Pairs { images: dir.path().join("images"), labels: dir.path().join("labels") };
     let drawn = || DataConfig::Procedural { seed: 1, len: 8 };
     let sr = |low, residual| TaskConfig::SuperResolution(SuperResolution { scale: 2, size: 16, low, residual });
-    let holes =
-        |mask_files: bool| TaskConfig::Inpainting(Inpainting { size: 16, mask_channel: !mask_files, mask_files });
+    let holes = |mask_files: bool| {
+        TaskConfig::Inpainting(Inpainting { size: 16, mask_channel: !mask_files, mask_files, ..Inpainting::default() })
+    };
     let tasks = [
         (sr(LowAs::Enlarged, 0.0), drawn()),
         (sr(LowAs::Enlarged, 4.0), drawn()),
