@@ -1,17 +1,23 @@
 //! Distillation (§2.9): exact targets in closed form, students that learn, resume to the bit and sample with their own steps.
 #![allow(clippy::unwrap_used)]
 use crossfade::checkpoint::{self, Checkpoint, Weights};
-use crossfade::config::{RunConfig, SampleConfig};
+use crossfade::config::{AutoencoderRun, LatentConfig, RunConfig, SampleConfig};
 use crossfade::engine::{Device, to_host};
 use crossfade::generate::{Pipeline, StartNoise};
+use crossfade::latent::Latent;
+use crossfade::loss::AutoencoderLoss;
 use crossfade::math::process::Edm;
 use crossfade::math::{
     Adm, Attenuation, Blend, Coef, Gaussian, GaussianFn, Grid, GridKind, NoiseScale, Precond, Prediction, Process,
 };
-use crossfade::nn::{Decoders, UNetConfig};
+use crossfade::nn::condition::EncoderConfig;
+use crossfade::nn::{AutoencoderConfig, CondUNetConfig, Decoders, UNetConfig};
 use crossfade::sample::gaussian::{Denoise, GaussianProblem};
 use crossfade::sample::{Hooks, Sampler, student_target};
-use crossfade::train::{DistillRequest, Distillation, RunDir, StageSummary, StepReport, train};
+use crossfade::task::{LowAs, SuperResolution, TaskConfig};
+use crossfade::train::{
+    DistillRequest, Distillation, RunDir, Stage, StageSummary, StepReport, train, train_autoencoder,
+};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -80,7 +86,7 @@ fn the_student_of_a_linear_teacher_has_the_gain_of_two_steps() {
 #[test]
 fn the_target_for_normal_data_tends_to_the_exact_map() {
     let std: f64 = 0.5;
-    for process in [Process::default(), Edm::default().into_process()].map(|p| p.gaussian().unwrap()) {
+    for process in [Process::default(), Process::Edm(Edm::default())].map(|process| process.gaussian().unwrap()) {
         let variance = |t: f64| (process.alpha(t) * std).powi(2) + process.sigma(t).powi(2);
         let gain = |t: f64| process.alpha(t) * std * std / variance(t);
         let [t, s] = [2.0, 0.2].map(|ratio| process.time_of_ratio(ratio));
@@ -93,16 +99,6 @@ fn the_target_for_normal_data_tends_to_the_exact_map() {
         };
         let (coarse, fine) = (error(32), error(64));
         assert!(fine < 0.02 && (1.8..2.2).contains(&(coarse / fine)), "{} {t}: {coarse} {fine}", process.name());
-    }
-}
-
-trait IntoProcess {
-    fn into_process(self) -> Process;
-}
-
-impl IntoProcess for Edm {
-    fn into_process(self) -> Process {
-        Process::Edm(self)
     }
 }
 
@@ -191,7 +187,7 @@ fn students_learn_what_their_teacher_makes_with_more_steps() {
     let plan = Distillation::new(reopened(&teacher), &request(&[4, 2, 1], 120)).unwrap();
     let mut losses: Vec<(usize, f64)> = vec![];
     let out = dir.path().join("students");
-    let mut note = |stage: &crossfade::train::Stage, step: &StepReport| losses.push((stage.steps, step.loss));
+    let mut note = |stage: &Stage, step: &StepReport| losses.push((stage.steps, step.loss));
     let done = plan.run(&out, &Device::flex(), false, &AtomicBool::new(false), &mut note).unwrap();
     assert_eq!(done.iter().map(|stage| stage.sampling_steps).collect::<Vec<_>>(), [4, 2, 1]);
     let (many, _) = samples(&teacher, &plan.stages()[0].teacher);
@@ -222,7 +218,7 @@ fn a_resumed_distillation_ends_with_the_same_bytes() {
     let parts = dir.path().join("parts");
     for (stage, after) in [(2, 3), (2, 5), (1, 1), (1, 4)] {
         let stop = AtomicBool::new(false);
-        let mut note = |own: &crossfade::train::Stage, step: &StepReport| {
+        let mut note = |own: &Stage, step: &StepReport| {
             stop.store(own.steps == stage && step.step == after, Ordering::Relaxed);
         };
         let done = plan().run(&parts, &Device::flex(), (stage, after) != (2, 3), &stop, &mut note).unwrap();
@@ -384,4 +380,68 @@ fn a_student_teaches_on_its_own_times() {
     let free = SampleConfig { free_first_step: true, ..last.config.sample.clone() };
     assert!(Pipeline::open(&last, Weights::Ema, &free, &Device::flex()).is_err());
     assert!(last.config.clone().with_overrides(&["sample.free_first_step=true"]).is_err());
+}
+
+/// On latents: the autoencoder and the scale of the latents are the teacher's, whose own files are not needed.
+#[test]
+fn latents_are_distilled() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = dir.path().join("ae");
+    let mut ae = AutoencoderRun { seed: 5, ..AutoencoderRun::default() };
+    ae.autoencoder =
+        AutoencoderConfig { resolution: 16, width: 32, mult: vec![1, 1], blocks: 1, ..AutoencoderConfig::default() };
+    ae.loss = AutoencoderLoss { perceptual: 0.0, disc_start: 5, disc_width: 8, disc_depth: 2, ..ae.loss };
+    (ae.train.steps, ae.train.batch, ae.optim.warmup) = (2, 2, 0);
+    let never = AtomicBool::new(false);
+    train_autoencoder(&ae, &RunDir(stage.clone()), &Device::flex(), false, &never, &mut |_| ()).unwrap();
+    for process in [Process::parse("lsgm").unwrap(), velocity()] {
+        let dir = dir.path().join(process.name());
+        let mut config = small(process);
+        (config.train.steps, config.sample.clip) = (4, 0.0);
+        config.latent = Some(LatentConfig { autoencoder: stage.clone(), scale: None, cache: None });
+        let teacher = teacher(&config, &dir);
+        let moved = dir.join("moved");
+        std::fs::rename(&stage, &moved).unwrap();
+        let plan = Distillation::new(reopened(&teacher), &request(&[2, 1], 3)).unwrap();
+        let done = distil(&plan, &dir.join("students"), false);
+        let student = Checkpoint::open(&done[1].summary.checkpoint).unwrap();
+        let scale = |checkpoint: &Checkpoint| Latent::of(checkpoint, &Device::flex()).unwrap().unwrap().scale();
+        assert_eq!(scale(&student), scale(&teacher));
+        let pipeline = Pipeline::open(&student, Weights::Ema, &student.config.sample, &Device::flex()).unwrap();
+        let images = pipeline.images(0, 0..2).unwrap();
+        assert_eq!((images[0].width, pipeline.evaluations().unwrap()), (16, 1));
+        std::fs::rename(&moved, &stage).unwrap();
+    }
+}
+
+/// A network with a condition: the teacher and the student are shown the same one.
+#[test]
+fn a_task_is_distilled() {
+    let dir = tempfile::tempdir().unwrap();
+    let task = TaskConfig::SuperResolution(SuperResolution { scale: 2, size: 16, low: LowAs::Enlarged, residual: 0.0 });
+    let mut config = small(velocity());
+    config.network = CondUNetConfig {
+        channels: task.task().target_channels().unwrap(),
+        condition_channels: task.task().condition_channels(),
+        width: 8,
+        mult: vec![1, 2],
+        encoder: EncoderConfig::Unet { width: 8, stride: 1 },
+        condition_windows: vec![[2, 2], [1, 1]],
+        feature_windows: vec![[2, 2], [1, 1]],
+        ..CondUNetConfig::default()
+    }
+    .into();
+    (config.task, config.train.steps, config.train.batch) = (task, 4, 2);
+    let teacher = teacher(&config, dir.path());
+    let plan = || Distillation::new(reopened(&teacher), &request(&[1], 4)).unwrap();
+    let whole = distil(&plan(), &dir.path().join("whole"), false);
+    let parts = dir.path().join("parts");
+    let stop = AtomicBool::new(false);
+    let mut note = |_: &Stage, step: &StepReport| stop.store(step.step == 3, Ordering::Relaxed);
+    plan().run(&parts, &Device::flex(), false, &stop, &mut note).unwrap();
+    let resumed = distil(&plan(), &parts, true);
+    assert!(bytes(&whole[0]) == bytes(&resumed[0]), "weights, statistics or optimiser differ");
+    let student = Checkpoint::open(&whole[0].summary.checkpoint).unwrap();
+    let pipeline = Pipeline::open(&student, Weights::Ema, &student.config.sample, &Device::flex()).unwrap();
+    assert!(pipeline.task_model("super-resolution", 1).is_ok() && pipeline.evaluations().unwrap() == 1);
 }

@@ -276,7 +276,9 @@ fn first_teacher(teacher: &Checkpoint, config: &RunConfig, request: &DistillRequ
         class: SampleConfig::default().class,
         ..config.sample.clone()
     };
+    // A list of times has a number of its own.
     let found = sample.times(&config.process)?.len() - 1;
+    let sample = SampleConfig { steps: found, ..sample };
     if found < 2 * first || !found.is_multiple_of(first) {
         return Err(Error::request(format!(
             "{path}: {found} steps cannot be distilled into {first}: the teacher's steps must be a multiple of the student's, \

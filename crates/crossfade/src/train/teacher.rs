@@ -71,3 +71,7 @@ impl<'a> Teacher<'a> {
         Ok(Prepared { noised: Noised { x0: target.x0, eps: target.eps, phi, ..noised }, ..batch })
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
