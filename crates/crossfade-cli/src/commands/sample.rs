@@ -231,6 +231,15 @@ impl SampleArgs {
 pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
     let checkpoint = open(&args.checkpoint)?;
     let config = args.sampling(&checkpoint.config)?;
+    let (own, process) = (&checkpoint.config.sample, &checkpoint.config.process);
+    if let Some(distill) = &checkpoint.config.distill
+        && (config.sampler, config.times(process)?) != (own.sampler, own.times(process)?)
+    {
+        context.note(format_args!(
+            "the network was distilled for its own {} steps; other samplers and times do not suit it",
+            distill.steps
+        ));
+    }
     let job = Job {
         seed: args.seed,
         first: args.first,
