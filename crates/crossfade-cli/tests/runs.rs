@@ -91,7 +91,10 @@ fn a_killed_distillation_resumes_to_the_same_bytes() {
     succeed(&mut train(dir.path(), "teacher"));
     let distil = |out: &str| {
         let mut command = crossfade();
-        command.arg("distill").arg(dir.path().join("teacher")).args(["--to", "2,1", "--steps", "20", "--resume", "--out"]);
+        command
+            .arg("distill")
+            .arg(dir.path().join("teacher"))
+            .args(["--to", "2,1", "--steps", "20", "--resume", "--out"]);
         command.arg(dir.path().join(out)).stdout(Stdio::null()).stderr(Stdio::null());
         command
     };

@@ -43,7 +43,8 @@ fn sampled(process: Gaussian, x0: &dyn Fn(f64, f64) -> f64, times: &[f64], x: f6
 /// x̂_0 that a student learns from the teacher `x0` on the teacher's times `path`.
 fn target(process: Gaussian, x0: &dyn Fn(f64, f64) -> f64, path: &[f64], x: f64) -> Prediction<f64> {
     let path: Vec<Coef> = path.iter().map(|&t| t.into()).collect();
-    student_target(&process, &x, &path, &mut |x, t| Ok(process.prediction_of_x0(x, x0(*x, t.same()), t.clone()))).unwrap()
+    student_target(&process, &x, &path, &mut |x, t| Ok(process.prediction_of_x0(x, x0(*x, t.same()), t.clone())))
+        .unwrap()
 }
 
 fn times(process: Gaussian, kind: GridKind, steps: usize) -> Vec<f64> {
@@ -129,7 +130,14 @@ fn halving_three_times_ends_where_eight_steps_end() {
 /// A network that trains in moments.
 fn small(process: Process) -> RunConfig {
     let decoders = if process.adm().is_some() { Decoders::Conv } else { Decoders::One };
-    let network = UNetConfig { resolution: 8, width: 16, mult: vec![1, 2], blocks: 1, attention: vec![], ..UNetConfig::default() };
+    let network = UNetConfig {
+        resolution: 8,
+        width: 16,
+        mult: vec![1, 2],
+        blocks: 1,
+        attention: vec![],
+        ..UNetConfig::default()
+    };
     let mut config =
         RunConfig { seed: 3, process, network: UNetConfig { decoders, ..network }.into(), ..RunConfig::default() };
     (config.train.steps, config.train.batch, config.train.log_every) = (40, 8, 1);
@@ -239,7 +247,8 @@ fn a_resumed_distillation_ends_with_the_same_bytes() {
     // A distilled network is not trained as if it were not.
     let student = Checkpoint::open(&resumed[0].summary.checkpoint).unwrap();
     let run = RunDir(parts.join("2"));
-    let error = train(&student.config, &run, &Device::flex(), true, &AtomicBool::new(false), &mut |_| ()).err().unwrap();
+    let error =
+        train(&student.config, &run, &Device::flex(), true, &AtomicBool::new(false), &mut |_| ()).err().unwrap();
     assert!(error.to_string().contains("crossfade distill"), "{error}");
     assert_eq!(RunConfig::parse(&student.config.to_toml().unwrap(), "x").unwrap(), student.config);
 }
@@ -252,9 +261,9 @@ fn every_process_of_alpha_and_sigma_is_distilled() {
         Adm { noise: NoiseScale::Linear, ..Adm::default() },
         Adm { precond: Precond::Velocity, ..Adm::default() },
     ];
-    let others = Process::all().into_iter().filter(|process| {
-        process.adm().is_none() && process.gaussian().is_some() && !process.needs_latents()
-    });
+    let others = Process::all()
+        .into_iter()
+        .filter(|process| process.adm().is_none() && process.gaussian().is_some() && !process.needs_latents());
     for process in adm.map(Process::from).into_iter().chain(others) {
         let dir = tempfile::tempdir().unwrap();
         let mut config = small(process);
@@ -300,7 +309,9 @@ fn guidance_is_distilled_with_the_classes() {
 }
 
 fn refusal(teacher: &Checkpoint, request: &DistillRequest) -> String {
-    Distillation::new(reopened(teacher), request).err().map_or_else(|| panic!("{request:?} was accepted"), |e| e.to_string())
+    Distillation::new(reopened(teacher), request)
+        .err()
+        .map_or_else(|| panic!("{request:?} was accepted"), |e| e.to_string())
 }
 
 #[test]

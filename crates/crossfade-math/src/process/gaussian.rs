@@ -111,10 +111,8 @@ impl Gaussian {
     /// Both estimates from the one of x_0: eps_hat = (x_t − α_t x̂_0)/σ_t.
     pub fn prediction_of_x0<F: Field>(&self, x_t: &F, x0: F, t: impl Into<Coef>) -> Prediction<F> {
         let t = t.into();
-        let eps = F::lincomb(&[
-            (t.map(|t| 1.0 / self.sigma(t)), x_t),
-            (t.map(|t| -self.alpha(t) / self.sigma(t)), &x0),
-        ]);
+        let eps =
+            F::lincomb(&[(t.map(|t| 1.0 / self.sigma(t)), x_t), (t.map(|t| -self.alpha(t) / self.sigma(t)), &x0)]);
         Prediction { x0, eps }
     }
 
@@ -123,9 +121,7 @@ impl Gaussian {
     pub fn prediction_between<F: Field>(&self, x_t: &F, t: &Coef, x_s: &F, s: &Coef) -> Prediction<F> {
         // κ falls with the time, so that the determinant σ_t α_s − α_t σ_s is positive.
         let over = |value: &dyn Fn(f64, f64) -> f64| {
-            t.zip(s, |t, s| {
-                value(t, s) / (self.sigma(t) * self.alpha(s) - self.alpha(t) * self.sigma(s))
-            })
+            t.zip(s, |t, s| value(t, s) / (self.sigma(t) * self.alpha(s) - self.alpha(t) * self.sigma(s)))
         };
         let x0 = [over(&|_, s| -self.sigma(s)), over(&|t, _| self.sigma(t))];
         let eps = [over(&|_, s| self.alpha(s)), over(&|t, _| -self.alpha(t))];

@@ -29,7 +29,10 @@ impl DistillConfig {
     pub(crate) fn paths(&self, process: &Process) -> Result<Vec<Vec<f64>>> {
         let times = self.sample.times(process)?;
         let stride = ((times.len() - 1) / self.steps.max(1)).max(1);
-        Ok((0..times.len() - 1).step_by(stride).map(|i| times[i..=(i + stride).min(times.len() - 1)].to_vec()).collect())
+        Ok((0..times.len() - 1)
+            .step_by(stride)
+            .map(|i| times[i..=(i + stride).min(times.len() - 1)].to_vec())
+            .collect())
     }
 }
 

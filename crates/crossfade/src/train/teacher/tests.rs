@@ -1,12 +1,12 @@
 //! The targets against the sampler itself: one step with them ends where the teacher's steps end.
 use super::*;
+use crate::checkpoint::Weights;
 use crate::config::RunConfig;
 use crate::engine::{Tensor, to_host};
 use crate::generate::{Pipeline, StartNoise};
 use crate::nn::{Decoders, UNetConfig, one_hot};
 use crate::sample::Sampler;
 use crate::train::{RunDir, train};
-use crate::checkpoint::Weights;
 use crossfade_math::process::{Ddpm, Edm, Flow};
 use crossfade_math::{Adm, Blend, Grid, GridKind, Precond, Process};
 use std::path::Path;
@@ -15,7 +15,8 @@ use std::sync::atomic::AtomicBool;
 /// A few steps of training with a large rate, so that the outputs of the network are not those of zero weights.
 fn trained(process: Process, decoders: Decoders, dir: &Path) -> Checkpoint {
     let mut config = RunConfig { seed: 3, process, ..RunConfig::default() };
-    let sizes = UNetConfig { resolution: 8, width: 16, mult: vec![1, 2], blocks: 1, attention: vec![], ..Default::default() };
+    let sizes =
+        UNetConfig { resolution: 8, width: 16, mult: vec![1, 2], blocks: 1, attention: vec![], ..Default::default() };
     config.network = UNetConfig { decoders, classes: 6, ..sizes }.into();
     (config.train.steps, config.train.batch, config.optim.warmup, config.optim.lr) = (8, 4, 0, 1e-2);
     (config.optim.ema_after, config.optim.ema_every) = (8, 1);
