@@ -102,7 +102,11 @@ pub(super) fn check_changes(teacher: &Checkpoint, config: &RunConfig, sets: &[St
 }
 
 /// How the first teacher samples.
-pub(super) fn first_teacher(teacher: &Checkpoint, config: &RunConfig, request: &DistillRequest) -> Result<SampleConfig> {
+pub(super) fn first_teacher(
+    teacher: &Checkpoint,
+    config: &RunConfig,
+    request: &DistillRequest,
+) -> Result<SampleConfig> {
     let (first, path) = (request.to[0], teacher.path.display());
     // A student is right at its own times only, so that it can teach on no others.
     let own = teacher.config.distill.as_ref().map(|distill| (distill.steps, teacher.config.sample.grid.kind.clone()));
