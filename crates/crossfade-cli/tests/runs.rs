@@ -83,6 +83,63 @@ fn a_killed_run_resumes_to_the_same_bytes() {
     assert_eq!(good.count(), 2, "keep = 2: {left:?}");
 }
 
+/// A distillation that is killed at random moments of its stages ends with the same bytes, and its students sample with their
+/// own steps.
+#[test]
+fn a_killed_distillation_resumes_to_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    succeed(&mut train(dir.path(), "teacher"));
+    let distil = |out: &str| {
+        let mut command = crossfade();
+        command
+            .arg("distill")
+            .arg(dir.path().join("teacher"))
+            .args(["--to", "2,1", "--steps", "20", "--resume", "--out"]);
+        command.arg(dir.path().join(out)).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    assert!(distil("whole").status().unwrap().success());
+    let mut kills = 0;
+    // Each attempt lives a little longer than the one before, so that it ends even on a slow machine.
+    for milliseconds in (60..).step_by(20) {
+        let mut child = distil("killed").spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success());
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+    }
+    assert!(kills > 1, "{kills} kills");
+    for student in ["2", "1"] {
+        let file = format!("{student}/checkpoints/step-00000020.safetensors");
+        let [whole, killed] = ["whole", "killed"].map(|out| std::fs::read(dir.path().join(out).join(&file)).unwrap());
+        assert!(whole == killed, "the student of {student} steps differs after {kills} kills");
+        for extra in [&[][..], &["--sampler", "auto", "--grid", "auto"]] {
+            let mut sample = crossfade();
+            sample.args(["--json", "sample"]).arg(dir.path().join("whole").join(student)).args(["--count", "2"]);
+            sample.arg("--out").arg(dir.path().join("pictures")).args(extra);
+            let report: Value = serde_json::from_str(&succeed(&mut sample)).unwrap();
+            assert_eq!(report["report"]["evaluations"].to_string(), student, "{report}");
+            assert_eq!(report["sample"]["sampler"], "ddim");
+        }
+    }
+    let mut json = crossfade();
+    json.args(["--json", "distill"]).arg(dir.path().join("teacher")).args(["--to", "4", "--steps", "3"]);
+    let lines = succeed(json.arg("--out").arg(dir.path().join("json")));
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.len() == 4 && lines[0]["report"]["loss"].is_f64() && lines[0]["sampling_steps"] == 4, "{lines:?}");
+    assert!(lines[3][0]["checkpoint"].is_string() && lines[3][0]["sampling_steps"] == 4, "{}", lines[3]);
+    let mut wrong = crossfade();
+    wrong.arg("distill").arg(dir.path().join("teacher")).args(["--to", "4,3", "--out"]).arg(dir.path().join("wrong"));
+    let Output { status, stderr, .. } = wrong.output().unwrap();
+    assert_eq!(status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&stderr).contains("half of the one before"));
+    assert!(!dir.path().join("wrong").exists());
+}
+
 /// A study that is killed at random moments of training and measuring ends with the same files as an uninterrupted one.
 #[test]
 fn a_killed_study_ends_with_the_same_table() {

@@ -18,6 +18,15 @@ impl Coef {
         }
     }
 
+    /// Applies `f` to the numbers of two coefficients; one that is the same for all samples goes with each of the other.
+    pub fn zip(&self, other: &Self, f: impl Fn(f64, f64) -> f64) -> Self {
+        match (self, other) {
+            (Self::Same(a), other) => other.map(|b| f(*a, b)),
+            (Self::Each(_), Self::Same(b)) => self.map(|a| f(a, *b)),
+            (Self::Each(a), Self::Each(b)) => Self::Each(a.iter().zip(b).map(|(&a, &b)| f(a, b)).collect()),
+        }
+    }
+
     /// The number of a coefficient that is the same for all samples.
     pub fn same(&self) -> f64 {
         match self {

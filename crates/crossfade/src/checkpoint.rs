@@ -9,7 +9,7 @@ use crate::data::classes::numbers;
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::nn::weights::apply;
-use crate::nn::{AutoencoderConfig, BackboneConfig, Denoiser};
+use crate::nn::{AutoencoderConfig, BackboneConfig, Denoiser, Network};
 use crate::sample::FittedTimes;
 use crate::tensorfile::{HostTensor, TensorFile, TensorMap, save_tensors};
 pub use crate::torchfile::Weights;
@@ -214,17 +214,24 @@ impl Checkpoint {
     /// The network with the chosen weights and its process. A converted file holds one copy of the weights, without a
     /// prefix.
     pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
-        let names = self.opened.file.shapes();
-        let has_prefixes = names.iter().any(|(name, _)| name.starts_with("model."));
-        let prefix = if has_prefixes { weights.prefix() } else { "" };
+        let lazy = self.config.network.lazy(self.config.ports(), device);
+        Ok(self.config.denoiser(self.fill(lazy, weights)?))
+    }
+
+    /// Whether it was written by a training: it then holds two copies of the weights and the state of the optimiser.
+    pub(crate) fn is_of_training(&self) -> bool {
+        self.opened.file.shapes().iter().any(|(name, _)| name.starts_with("model."))
+    }
+
+    /// `network` with the chosen weights.
+    pub(crate) fn fill(&self, network: Network, weights: Weights) -> Result<Network> {
+        let prefix = if self.is_of_training() { weights.prefix() } else { "" };
         let chosen = self.opened.file.read_wanted(&|name| name.starts_with(prefix))?;
         let named = |(name, shape, values): HostTensor| (name[prefix.len()..].to_string(), (shape, values));
         // `apply` calls a shared closure; each tensor is moved out of the map, so that it is in memory only once.
         let chosen = RefCell::new(chosen.into_iter().map(named).collect::<TensorMap>());
         let take = |name: &str| chosen.borrow_mut().remove(name);
-        let lazy = self.config.network.lazy(self.config.ports(), device);
-        let network = apply(lazy, &take).map_err(|e| Error::file(&self.path, e.to_string()))?;
-        Ok(self.config.denoiser(network))
+        apply(network, &take).map_err(|e| Error::file(&self.path, e.to_string()))
     }
 }
 

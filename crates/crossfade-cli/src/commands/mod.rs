@@ -14,6 +14,7 @@ mod cost;
 mod data;
 mod demo;
 mod depth;
+mod distill;
 mod edge;
 mod edit;
 mod eval;
@@ -68,6 +69,7 @@ verbs! {
     Sketch(sketch::SketchArgs),
     Sweep(sweep::SweepArgs),
     Compare(compare::CompareArgs),
+    Distill(distill::DistillArgs),
     Average(average::AverageArgs),
     Calibrate(calibrate::CalibrateArgs),
     Reconstruct(reconstruct::ReconstructArgs),

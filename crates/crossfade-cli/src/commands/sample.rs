@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::checkpoint::{self, Checkpoint};
-use crossfade::config::SampleConfig;
+use crossfade::config::{RunConfig, SampleConfig};
 use crossfade::generate::{self, BATCH, Job, Shard};
 use crossfade::math::Process;
 use crossfade::math::{Blend, GridKind};
@@ -160,15 +160,16 @@ pub fn open(path: &Path) -> Result<Checkpoint> {
 
 impl SampleArgs {
     /// The checkpoint's sampling settings with the options applied.
-    fn sampling(&self, mut config: SampleConfig, process: &Process) -> Result<SampleConfig> {
+    fn sampling(&self, run: &RunConfig) -> Result<SampleConfig> {
+        let (mut config, process) = (run.sample.clone(), &run.process);
         if let Some(steps) = self.steps {
             config.steps = steps as usize;
         }
         if let Some(name) = &self.sampler {
-            config.sampler = Sampler::parse(name)?;
+            config.sampler = run.sampler_for(Sampler::parse(name)?);
         }
         if let Some(kind) = &self.grid {
-            config.grid.kind = kind.clone();
+            config.grid.kind = run.grid_for(kind.clone());
         }
         config.free_first_step = self.free_first_step.unwrap_or(config.free_first_step);
         config.eta = self.eta.unwrap_or(config.eta);
@@ -229,7 +230,16 @@ impl SampleArgs {
 /// Generates the images.
 pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
     let checkpoint = open(&args.checkpoint)?;
-    let config = args.sampling(checkpoint.config.sample.clone(), &checkpoint.config.process)?;
+    let config = args.sampling(&checkpoint.config)?;
+    let (own, process) = (&checkpoint.config.sample, &checkpoint.config.process);
+    if let Some(distill) = &checkpoint.config.distill
+        && (config.sampler, config.times(process)?) != (own.sampler, own.times(process)?)
+    {
+        context.note(format_args!(
+            "the network was distilled for its own {} steps; other samplers and times do not suit it",
+            distill.steps
+        ));
+    }
     let job = Job {
         seed: args.seed,
         first: args.first,

@@ -109,10 +109,31 @@ impl Gaussian {
     }
 
     /// Both estimates from the one of x_0: eps_hat = (x_t − α_t x̂_0)/σ_t.
-    pub fn prediction_of_x0<F: Field>(&self, x_t: &F, x0: F, t: f64) -> Prediction<F> {
-        let (alpha, sigma) = (self.alpha(t), self.sigma(t));
-        let eps = F::lincomb(&[((1.0 / sigma).into(), x_t), ((-alpha / sigma).into(), &x0)]);
+    pub fn prediction_of_x0<F: Field>(&self, x_t: &F, x0: F, t: impl Into<Coef>) -> Prediction<F> {
+        let t = t.into();
+        let eps =
+            F::lincomb(&[(t.map(|t| 1.0 / self.sigma(t)), x_t), (t.map(|t| -self.alpha(t) / self.sigma(t)), &x0)]);
         Prediction { x0, eps }
+    }
+
+    /// The estimates with which one deterministic step from x_t at t ends at x_s at s < t (§2.9): the solution of
+    /// α_t x̂_0 + σ_t eps_hat = x_t and α_s x̂_0 + σ_s eps_hat = x_s.
+    pub fn prediction_between<F: Field>(&self, x_t: &F, t: &Coef, x_s: &F, s: &Coef) -> Prediction<F> {
+        // κ falls with the time, so that the determinant σ_t α_s − α_t σ_s is positive.
+        let over = |value: &dyn Fn(f64, f64) -> f64| {
+            t.zip(s, |t, s| value(t, s) / (self.sigma(t) * self.alpha(s) - self.alpha(t) * self.sigma(s)))
+        };
+        let x0 = [over(&|_, s| -self.sigma(s)), over(&|t, _| self.sigma(t))];
+        let eps = [over(&|_, s| self.alpha(s)), over(&|t, _| -self.alpha(t))];
+        let combine = |[of_t, of_s]: [Coef; 2]| F::lincomb(&[(of_t, x_t), (of_s, x_s)]);
+        Prediction { x0: combine(x0), eps: combine(eps) }
+    }
+
+    /// The factor by which an error of the raw output F becomes one of the velocity v = eps − x_0, at given x_t:
+    /// (α_t + σ_t)/|α_t b − σ_t a|. It is 1 for a network that predicts v, and 1 + κ for one that predicts eps.
+    pub fn velocity_factor(&self, t: f64) -> f64 {
+        let (alpha, sigma, target) = (self.alpha(t), self.sigma(t), self.target(t));
+        (alpha + sigma) / (alpha * target.eps - sigma * target.x0).abs()
     }
 
     /// κ_t = σ_t/α_t, the noise relative to the image; infinite where α_t = 0.

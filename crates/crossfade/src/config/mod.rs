@@ -4,6 +4,7 @@
 //! reports all problems at once, with their line numbers.
 mod autoencoder;
 mod difference;
+mod distill;
 mod document;
 mod overrides;
 mod read;
@@ -16,6 +17,8 @@ mod validate;
 
 pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use difference::{Difference, differences};
+pub use distill::DistillConfig;
+pub(crate) use distill::SAMPLER as DISTILLED_SAMPLER;
 pub(crate) use sections::RANDOM_CLASS;
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::{BATCH, Sizes};
@@ -64,6 +67,9 @@ pub struct RunConfig {
     /// The autoencoder of a latent diffusion run; none for a run on pixels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latent: Option<LatentConfig>,
+    /// Of a distilled network: who taught it. `crossfade distill` writes this section.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distill: Option<DistillConfig>,
 }
 
 impl Default for RunConfig {
@@ -79,6 +85,7 @@ impl Default for RunConfig {
             train: TrainConfig::default(),
             sample: SampleConfig::default(),
             latent: None,
+            distill: None,
         }
     }
 }

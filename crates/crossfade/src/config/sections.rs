@@ -181,6 +181,7 @@ impl TrainConfig {
             accumulate: self.accumulate,
             flip: self.flip,
             augment: self.augment,
+            label_dropout: self.label_dropout,
             ..Self::default()
         }
     }

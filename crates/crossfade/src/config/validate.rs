@@ -147,6 +147,7 @@ impl RunConfig {
         self.check_sample(&mut checks);
         self.check_classes(&mut checks);
         self.check_latent(&mut checks);
+        self.check_distill(&mut checks);
         checks.problems
     }
 

@@ -20,6 +20,7 @@ pub use job::{Job, JobReport, Shard, run};
 pub use likelihood::{Likelihood, LikelihoodConfig};
 pub use pipeline::{Pipeline, TaskModel};
 pub use recipe::{Recipe, Reproduced, reproduce};
+pub(crate) use solve::estimates_at;
 pub use start::StartNoise;
 
 pub use crate::config::BATCH;

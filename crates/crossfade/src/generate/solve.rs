@@ -2,7 +2,7 @@
 use crate::config::SampleConfig;
 use crate::engine::{Images, Tensor};
 use crate::error::{Error, Result};
-use crate::nn::{Conditioned, precondition, target_output};
+use crate::nn::Conditioned;
 use crate::sample::cld::{CldProblem, VelocityScore};
 use crate::sample::gaussian::{Denoise, GaussianProblem};
 use crate::sample::{AttenuationProblem, Form, Hooks, Predict, Sampled, Setting};
@@ -97,7 +97,7 @@ pub(crate) fn estimate_at(
     Ok(denoise.denoise(x_t, t)?.x0)
 }
 
-/// x̂_0 as [`estimate_at`] makes it, clamped as samplers clamp it, with a time for each sample and without guidance.
+/// x̂_0 as [`estimate_at`] makes it, clamped as samplers clamp it, with a time for each sample.
 ///
 /// # Shapes
 /// `x_t` and the result `[B, C, H, W]`, B times.
@@ -108,18 +108,17 @@ pub(crate) fn estimates_at(
     x_t: &Images,
     t: &[f64],
 ) -> Images {
-    let raw = net.raw_each(x_t, t);
     let denoise = DenoisingNet { net, gaussian, blend: &config.blend, clip: config.clip() };
     if let Process::Adm(adm) = &net.process {
-        let heads = precondition(adm, x_t.0.clone(), t, raw);
+        let heads = net.heads(adm, x_t, t);
         let one = |i: usize, t: f64| {
-            let sample = |x: &Tensor<4>| Images(x.clone().narrow(0, i, 1));
-            let phi = Images::split(sample(&heads.phi).0, adm.attenuation.parts());
-            denoise.limited(config.blend.estimate(adm, &sample(&x_t.0), &phi, &sample(&heads.eps), t, None).x0).0
+            let sample = |x: &Images| Images(x.0.clone().narrow(0, i, 1));
+            let phi: Vec<Images> = heads.phi.iter().map(sample).collect();
+            denoise.limited(config.blend.estimate(adm, &sample(x_t), &phi, &sample(&heads.eps), t, None).x0).0
         };
         return Images(Tensor::cat(t.iter().enumerate().map(|(i, &t)| one(i, t)).collect(), 0));
     }
-    let output = target_output(&net.process, x_t, t, raw, net.network.mixing());
+    let output = net.target_output(x_t, t);
     let x0 = gaussian.prediction(x_t, &output.target, &Coef::Each(t.to_vec())).x0;
     denoise.limited(match output.x0 {
         Some(second) => denoise.mean(second, x0),
@@ -168,7 +167,7 @@ impl Denoise<Images> for DenoisingNet<'_> {
             let x0 = self.blend.estimate(adm, x_t, &heads.phi, &heads.eps, t, None).x0;
             return Ok(self.gaussian.prediction_of_x0(x_t, x0, t));
         }
-        let output = self.net.target_output(x_t, t);
+        let output = self.net.target_output(x_t, &[t]);
         let prediction = self.gaussian.prediction(x_t, &output.target, &t.into());
         let Some(x0) = output.x0 else { return Ok(prediction) };
         let mean = self.mean(x0, prediction.x0);
@@ -189,7 +188,7 @@ struct ScoreNet<'a> {
 impl VelocityScore<Images> for ScoreNet<'_> {
     fn score(&self, x: &Images, v: &Images, t: f64) -> Result<Images> {
         let state = Images(Images::concat(&[x.clone(), v.clone()]));
-        let normal = self.net.target_output(&state, t).target;
+        let normal = self.net.target_output(&state, &[t]).target;
         Ok(normal.scale(-self.cld.score_scale(t)))
     }
 

@@ -105,7 +105,9 @@ impl Objective {
             })
             .collect();
         // (eps − c_skip x_t)/c_out with x_t = m_t + σ eps: factor·eps − (c_skip/c_out) m_t.
-        let mean = adm.attenuation.mean(&batch.x0, &batch.phi, &Coef::Each(batch.t.clone()));
+        // At the limited times too: at t = 1, where distillation trains, m_t is 0 and c_skip/c_out infinite, but not their
+        // product.
+        let mean = adm.attenuation.mean(&batch.x0, &batch.phi, &each(&|b| batch.t[b].min(LAST_T)));
         let skip = each(&|b| -scalings[b].eps.skip / scalings[b].eps.out);
         let factor = each(&|b| adm.precond.raw_eps_factor(&scalings[b]));
         let eps = Images::lincomb(&[(factor, &batch.eps), (skip, &mean)]);

@@ -72,9 +72,10 @@ impl Context {
     /// The context of twice as many samples: these, and the same without a class.
     pub(crate) fn and_without_class(self) -> Self {
         let condition = self.features.is_some() || self.image.is_some();
-        assert!(!condition && self.labels.is_none(), "only a class can be left out");
+        assert!(!condition, "only a class can be left out");
         let classes = self.classes.map(|classes| Tensor::cat(vec![classes.clone(), classes.zeros_like()], 0));
-        Self { classes, ..self }
+        let labels = self.labels.map(|labels| Tensor::cat(vec![labels; 2], 0));
+        Self { classes, labels, ..self }
     }
 }
 

@@ -190,7 +190,8 @@ fn mixed_velocity(cld: &Cld, state: &Images, t: &Coef, raw: Images) -> Images {
     Images::lincomb(&[(t.map(|t| cld.mixing(t)), &parts[1]), (1.0.into(), &raw)])
 }
 
-fn coef(t: &[f64]) -> Coef {
+/// A time for all samples, or one for each.
+pub(super) fn coef(t: &[f64]) -> Coef {
     if let [t] = t { Coef::Same(*t) } else { Coef::Each(t.to_vec()) }
 }
 

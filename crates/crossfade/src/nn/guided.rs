@@ -1,9 +1,9 @@
 //! A network in sampling: its class, and the weaker prediction that guides it (§4.8).
 use burn::tensor::{Device, Tensor};
-use crossfade_math::{AttenuationFn, Process};
+use crossfade_math::{Adm, AttenuationFn, Coef, Process};
 
 use super::backbone::{Backbone, Context};
-use super::denoiser::{TargetOutput, precondition, raw, target_output};
+use super::denoiser::{TargetOutput, coef, precondition, raw, target_output};
 use super::mode::Mode;
 use super::unet::RawHeads;
 use crate::engine::{Images, from_vec};
@@ -73,29 +73,32 @@ impl<'a> Conditioned<'a> {
         self.guide.as_ref().map_or(1, |guide| guide.guidance.evaluations(t))
     }
 
-    fn raw(&self, x_t: &Images, t: f64, context: &Context) -> RawHeads {
-        raw(self.network, &self.process, self.log_time, x_t.0.clone(), &[t], context, Mode::Eval)
-    }
-
-    /// The outputs F of the network itself, without what guides it, with a time for each sample.
+    /// The same network told the augmentation that the images went through.
     ///
     /// # Shapes
-    /// `x_t` `[B, C, H, W]`, B times.
-    pub(crate) fn raw_each(&self, x_t: &Images, t: &[f64]) -> RawHeads {
-        raw(self.network, &self.process, self.log_time, x_t.0.clone(), t, &self.context, Mode::Eval)
+    /// `labels` `[B, augment_dim]`.
+    pub(crate) fn of_labels(self, labels: Option<Tensor<2>>) -> Self {
+        Self { context: self.context.with_labels(labels), ..self }
     }
 
-    /// The prediction at (x_t, t), guided where it is to be; `meaning` makes a prediction of the outputs of a network.
+    fn raw(&self, x_t: &Images, t: &[f64], context: &Context) -> RawHeads {
+        raw(self.network, &self.process, self.log_time, x_t.0.clone(), t, context, Mode::Eval)
+    }
+
+    /// The prediction at (x_t, t), guided where it is to be; `meaning` makes a prediction of the outputs of a network. `t` has
+    /// one time for all samples, or one each.
     ///
     /// Guidance combines predictions and not the outputs F: those of two networks may mean different things.
-    fn predicted<T: Prediction>(&self, x_t: &Images, t: f64, meaning: impl Fn(&Conditioned, RawHeads) -> T) -> T {
-        let Some(guide) = self.guide.as_ref().filter(|guide| guide.guidance.acts(t)) else {
+    fn predicted<T: Prediction>(&self, x_t: &Images, t: &[f64], meaning: impl Fn(&Conditioned, RawHeads) -> T) -> T {
+        let acts = |guide: &&Guide| t.iter().any(|&t| guide.guidance.acts(t));
+        let Some(guide) = self.guide.as_ref().filter(acts) else {
             return meaning(self, self.raw(x_t, t, &self.context));
         };
         let (strong, weak) = match &guide.weak {
             Weak::NoClass => {
                 let both = Images(Tensor::cat(vec![x_t.0.clone(); 2], 0));
-                let [strong, weak] = halves(self.raw(&both, t, &self.context.clone().and_without_class()));
+                let times = if t.len() > 1 { t.repeat(2) } else { t.to_vec() };
+                let [strong, weak] = halves(self.raw(&both, &times, &self.context.clone().and_without_class()));
                 (meaning(self, strong), meaning(self, weak))
             }
             Weak::Network(weak) => {
@@ -103,15 +106,26 @@ impl<'a> Conditioned<'a> {
                 (strong, meaning(weak, weak.raw(x_t, t, &weak.context)))
             }
         };
-        strong.combine(weak, &guide.guidance)
+        strong.combine(weak, &guide.guidance, &coef(t))
     }
 
-    /// The outputs of a process with a single target at one time.
+    /// The outputs of a process with a single target.
     ///
     /// # Shapes
     /// As `target_output`.
-    pub(crate) fn target_output(&self, x_t: &Images, t: f64) -> TargetOutput {
-        self.predicted(x_t, t, |net, raw| target_output(&net.process, x_t, &[t], raw, net.network.mixing()))
+    pub(crate) fn target_output(&self, x_t: &Images, t: &[f64]) -> TargetOutput {
+        self.predicted(x_t, t, |net, raw| target_output(&net.process, x_t, t, raw, net.network.mixing()))
+    }
+
+    /// phi_hat and eps_hat of `adm`, the process of this network.
+    ///
+    /// # Shapes
+    /// `x_t` `[B, C, H, W]`, one time or B times.
+    pub(crate) fn heads(&self, adm: &Adm, x_t: &Images, t: &[f64]) -> sample::Heads<Images> {
+        self.predicted(x_t, t, |_, raw| {
+            let heads = precondition(adm, x_t.0.clone(), t, raw);
+            sample::Heads { phi: Images::split(heads.phi, adm.attenuation.parts()), eps: Images(heads.eps) }
+        })
     }
 }
 
@@ -120,10 +134,7 @@ impl Predict<Images> for Conditioned<'_> {
         let Process::Adm(adm) = &self.process else {
             unreachable!("samplers of attenuation run on attenuation only");
         };
-        Ok(self.predicted(x_t, t, |_, raw| {
-            let heads = precondition(adm, x_t.0.clone(), &[t], raw);
-            sample::Heads { phi: Images::split(heads.phi, adm.attenuation.parts()), eps: Images(heads.eps) }
-        }))
+        Ok(self.heads(adm, x_t, &[t]))
     }
 
     fn evaluations(&self, t: f64) -> usize {
@@ -133,20 +144,20 @@ impl Predict<Images> for Conditioned<'_> {
 
 /// A prediction that can be guided.
 trait Prediction {
-    fn combine(self, weak: Self, guidance: &Guidance) -> Self;
+    fn combine(self, weak: Self, guidance: &Guidance, t: &Coef) -> Self;
 }
 
 impl Prediction for sample::Heads<Images> {
-    fn combine(self, weak: Self, guidance: &Guidance) -> Self {
-        let phi = self.phi.iter().zip(&weak.phi).map(|(strong, weak)| guidance.combine(strong, weak)).collect();
-        Self { phi, eps: guidance.combine(&self.eps, &weak.eps) }
+    fn combine(self, weak: Self, guidance: &Guidance, t: &Coef) -> Self {
+        let phi = self.phi.iter().zip(&weak.phi).map(|(strong, weak)| guidance.combine(strong, weak, t)).collect();
+        Self { phi, eps: guidance.combine(&self.eps, &weak.eps, t) }
     }
 }
 
 impl Prediction for TargetOutput {
-    fn combine(self, weak: Self, guidance: &Guidance) -> Self {
-        let x0 = self.x0.zip(weak.x0).map(|(strong, weak)| guidance.combine(&strong, &weak));
-        Self { target: guidance.combine(&self.target, &weak.target), x0 }
+    fn combine(self, weak: Self, guidance: &Guidance, t: &Coef) -> Self {
+        let x0 = self.x0.zip(weak.x0).map(|(strong, weak)| guidance.combine(&strong, &weak, t));
+        Self { target: guidance.combine(&self.target, &weak.target, t), x0 }
     }
 }
 

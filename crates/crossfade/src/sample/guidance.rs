@@ -1,5 +1,5 @@
 //! Guidance: the prediction of a network is pushed away from that of a weaker one (§4.8).
-use crossfade_math::Field;
+use crossfade_math::{Coef, Field};
 
 /// How strongly, and at which times, a prediction is guided.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,8 +24,9 @@ impl Guidance {
         if self.acts(t) { 2 } else { 1 }
     }
 
-    /// weak + w (strong − weak).
-    pub fn combine<F: Field>(&self, strong: &F, weak: &F) -> F {
-        F::lincomb(&[(self.scale.into(), strong), ((1.0 - self.scale).into(), weak)])
+    /// weak + w (strong − weak) where it acts, and `strong` elsewhere.
+    pub fn combine<F: Field>(&self, strong: &F, weak: &F, t: &Coef) -> F {
+        let scale = t.map(|t| if self.acts(t) { self.scale } else { 1.0 });
+        F::lincomb(&[(scale.clone(), strong), (scale.map(|scale| 1.0 - scale), weak)])
     }
 }

@@ -19,12 +19,14 @@ mod midpoint;
 mod predictor_corrector;
 mod reference_heun;
 mod registry;
+mod student;
 
 pub use fit::{EvaluationOptions, Form};
 pub use fitted::FittedTimes;
 pub use guidance::Guidance;
 pub use invert::Inverted;
 pub use registry::Sampler;
+pub use student::student_target;
 
 use crate::error::{Error, Result};
 use crossfade_math::{Adm, Blend, Estimate, Field};

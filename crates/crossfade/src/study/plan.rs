@@ -212,10 +212,13 @@ impl Row {
     pub fn sampling(&self, config: &RunConfig, study: &Study, column: usize) -> Result<Option<SampleConfig>> {
         let mut config = config.clone();
         if let Some(grid) = &self.grid {
-            config.sample.grid.kind = GridKind::from_argument(grid).map_err(Error::Request)?;
+            config.sample.grid.kind = config.grid_for(GridKind::from_argument(grid).map_err(Error::Request)?);
         }
+        // `auto` is the own sampler of a distilled network.
+        let own = self.sampler.as_deref() == Some("auto") && config.distill.is_some();
+        let sampler = self.sampler.clone().filter(|_| !own);
         let mut sets = vec![];
-        let settings = [("sampler", &self.sampler), ("blend", &self.blend), ("guidance", &self.guidance)];
+        let settings = [("sampler", &sampler), ("blend", &self.blend), ("guidance", &self.guidance)];
         for (key, value) in settings {
             sets.extend(value.iter().map(|value| format!("sample.{key}={value}")));
         }

@@ -8,7 +8,7 @@ use crate::loader::Batch;
 use crate::loss::Noised;
 use crate::nn::one_hot;
 use crate::rng::{Purpose, Stream};
-use crossfade_math::ProcessFn;
+use crossfade_math::{DrawnTime, ProcessFn};
 use rayon::prelude::*;
 
 /// A batch that is ready for the network.
@@ -25,7 +25,19 @@ pub struct Prepared {
 
 /// Augments `batch` and applies the forward process, on `device`. `classes` are those of the dataset, for a network with
 /// classes.
-pub fn prepare(mut batch: Batch, config: &RunConfig, classes: Option<&Classes>, device: &Device) -> Prepared {
+pub fn prepare(batch: Batch, config: &RunConfig, classes: Option<&Classes>, device: &Device) -> Prepared {
+    let draw = |uniform: f64, normal: f64| config.loss.times.draw(&config.process, uniform, normal);
+    prepare_at(batch, config, classes, device, &draw)
+}
+
+/// As [`prepare`], with times that `draw` makes of one uniform and one normal number for each sample.
+pub(super) fn prepare_at(
+    mut batch: Batch,
+    config: &RunConfig,
+    classes: Option<&Classes>,
+    device: &Device,
+    draw: &dyn Fn(f64, f64) -> DrawnTime,
+) -> Prepared {
     let (seed, shape) = (config.seed, batch.shape);
     let classes = classes.map(|classes| {
         let samples = batch.counters.iter().zip(&batch.indices);
@@ -55,7 +67,7 @@ pub fn prepare(mut batch: Batch, config: &RunConfig, classes: Option<&Classes>, 
         let mut stream = Stream::new(seed, k, 0, Purpose::Time);
         // Both numbers are always drawn, so that the stream does not depend on which one the process uses.
         let uniform = stream.uniform();
-        config.loss.times.draw(process, uniform, stream.normal())
+        draw(uniform, stream.normal())
     };
     let (t, weights) = batch.counters.iter().map(|&k| training_time(k)).map(|drawn| (drawn.t, drawn.weight)).unzip();
     // Further normals that the process needs: the drawn parts of phi, and the velocity of CLD.

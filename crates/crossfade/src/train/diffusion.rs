@@ -1,12 +1,13 @@
 //! Training of a diffusion network: gradients of micro-batches are accumulated to one optimiser step.
 use super::Summary;
-use super::batch::{Prepared, prepare};
+use super::batch::{Prepared, prepare, prepare_at};
 use super::mean::MeanImage;
 use super::optimiser::Gradients;
 use super::run_loop::{self, Training};
 use super::sheet;
 use super::start::start;
 use super::state::TrainState;
+use super::teacher::Teacher;
 use crate::checkpoint::{Checkpoint, RunDir};
 use crate::config::{RunConfig, SampleConfig};
 use crate::data::{Classes, Dataset, Image};
@@ -47,8 +48,28 @@ pub fn train(
     stop: &AtomicBool,
     report: &mut dyn FnMut(&StepReport),
 ) -> Result<Summary> {
+    if config.distill.is_some() {
+        let message = "this is the configuration of a distilled network: continue it with `crossfade distill … --resume`, or                        leave the section [distill] out";
+        return Err(Error::request(message));
+    }
     config.validate_training()?;
-    let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume)?;
+    let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, None)?;
+    run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
+}
+
+/// As [`train`], for the student of `teacher` that `config` describes.
+pub(super) fn train_student(
+    config: &RunConfig,
+    dir: &RunDir,
+    device: &Device,
+    resume: bool,
+    stop: &AtomicBool,
+    teacher: &Checkpoint,
+    report: &mut dyn FnMut(&StepReport),
+) -> Result<Summary> {
+    let Some(distill) = &config.distill else { return Err(Error::request("a student needs a [distill] section")) };
+    let teacher = Teacher::open(teacher, distill, device)?;
+    let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, Some(teacher))?;
     run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
 }
 
@@ -61,12 +82,23 @@ struct DiffusionTraining<'a> {
     /// The classes of the images, for a network with classes.
     classes: Option<Classes>,
     loader: Batches,
+    /// The teacher of a distillation.
+    teacher: Option<Teacher<'a>>,
 }
 
 impl<'a> DiffusionTraining<'a> {
     /// Starts or resumes a run; also returns the errors of damaged checkpoints that were skipped.
-    fn start(config: &'a RunConfig, dir: &RunDir, device: &'a Device, resume: bool) -> Result<(Self, Vec<String>)> {
+    fn start(
+        config: &'a RunConfig,
+        dir: &RunDir,
+        device: &'a Device,
+        resume: bool,
+        teacher: Option<Teacher<'a>>,
+    ) -> Result<(Self, Vec<String>)> {
         let fresh = || {
+            if let (Some(teacher), Some(distill)) = (&teacher, &config.distill) {
+                return TrainState::student(config, teacher.checkpoint, distill.weights, device);
+            }
             let mut state = TrainState::begin(config, device)?;
             if let Some(latent) = &config.latent {
                 let latent = Latent::open(latent, device)?;
@@ -86,16 +118,17 @@ impl<'a> DiffusionTraining<'a> {
         let classes = classes(config, &*dataset)?;
         let names = classes.as_ref().map_or(&[][..], |classes| &classes.names);
         // The names are those of a fresh run or must be those of the run that is resumed: a network would take the images of
-        // one class for those of another.
-        if state.step > 0 && state.class_names != names {
+        // one class for those of another. A student has those of its teacher.
+        if (state.step > 0 || teacher.is_some()) && state.class_names != names {
             let message = "the classes of the images are not those that the run was started with";
             return Err(Error::request(format!("{message}: {names:?} in place of {:?}", state.class_names)));
         }
         state.class_names = names.to_vec();
         let loading = plan.loading(config.seed);
         // As in the reference, the scale is measured once, on the first batch (§2.7). A resumed run reads it from its
-        // checkpoint.
+        // checkpoint, a student has its teacher's.
         if state.step == 0
+            && teacher.is_none()
             && let Some(latent) = &mut state.latent
             && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
         {
@@ -107,7 +140,7 @@ impl<'a> DiffusionTraining<'a> {
         let first = state.step * (plan.batch * plan.accumulate) as u64;
         let latent = state.latent.as_ref();
         let loader = Batches::start(Arc::clone(&dataset), task, loading, first, latent, cache, &mut |_, _| ())?;
-        Ok((Self { config, device, state, dataset, classes, loader }, passed_over))
+        Ok((Self { config, device, state, dataset, classes, loader, teacher }, passed_over))
     }
 }
 
@@ -122,7 +155,7 @@ impl Training for DiffusionTraining<'_> {
     /// Sums the gradients of `train.accumulate` micro-batches in their order, then updates the weights and their moving
     /// average.
     fn advance(&mut self) -> Result<StepReport> {
-        let Self { config, device, state, loader, classes, .. } = self;
+        let Self { config, device, state, loader, classes, teacher, .. } = self;
         let began = Instant::now();
         let (mut loss, mut grads) = (0.0, None::<Gradients>);
         let (mut samples, statistics) = (vec![], Statistics::default());
@@ -135,7 +168,13 @@ impl Training for DiffusionTraining<'_> {
             samples.extend(batch.counters.iter().copied());
             // Dropout masks depend on (seed, step, sample) only, so that a resumed run draws the same ones.
             let key = DropoutKey { seed: config.seed, step: state.step, samples: batch.counters.clone() };
-            let prepared = prepare(batch, config, classes.as_ref(), device);
+            let prepared = match teacher {
+                None => prepare(batch, config, classes.as_ref(), device),
+                Some(teacher) => {
+                    let draw = |uniform: f64, _: f64| teacher.time(uniform);
+                    teacher.teach(prepare_at(batch, config, classes.as_ref(), device, &draw))?
+                }
+            };
             let mode = Mode::Train { dropout: &key, statistics: &statistics };
             // Divided here, so that the sum of all gradients is their mean over the micro-batches (§2.5).
             let value = batch_loss(&state.net, config, &prepared, mode) / config.train.accumulate as f32;

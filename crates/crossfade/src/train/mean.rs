@@ -18,7 +18,9 @@ impl MeanImage {
     pub fn new(config: &RunConfig) -> Option<Self> {
         // With classes the ideal result is the mean of the class, which is not measured.
         let has_classes = config.network.classes() > 0;
-        let known = config.process.first_step_is_known() && config.task.is_unconditional() && !has_classes;
+        // What a distilled network returns at t = 1 is not the mean of the images but where its teacher's first steps lead.
+        let ideal = config.task.is_unconditional() && !has_classes && config.distill.is_none();
+        let known = config.process.first_step_is_known() && ideal;
         let side = config.network.resolution().filter(|_| known)?;
         let shape = [config.network.channels(), side, side];
         Some(Self { shape, values: vec![0.0; shape.iter().product()] })

@@ -1,8 +1,9 @@
 //! Training (Alg. 1). `run_loop.rs` is the loop that all kinds of training share; `diffusion.rs` is a training step of
-//! a diffusion network, `autoencoder.rs` one of an autoencoder.
+//! a diffusion network, `autoencoder.rs` one of an autoencoder; `distill.rs` trains students of a trained network.
 mod autoencoder;
 mod batch;
 mod diffusion;
+mod distill;
 mod events;
 mod log;
 mod mean;
@@ -11,11 +12,13 @@ mod run_loop;
 mod sheet;
 mod start;
 mod state;
+mod teacher;
 
 pub use crate::checkpoint::RunDir;
 pub use autoencoder::{AutoencoderReport, Event, train_autoencoder};
 pub use batch::{Prepared, drops_label, prepare};
 pub use diffusion::{StepReport, classes, images, train};
+pub use distill::{DistillRequest, Distillation, Stage, StageSummary};
 pub use optimiser::Gradients;
 pub use state::TrainState;
 

@@ -1,7 +1,7 @@
 //! The state of a training run: weights, moving average, optimiser, step.
 use super::mean::MeanImage;
 use super::optimiser::{Gradients, Optimiser, adamw};
-use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoint::{self, Checkpoint, Weights};
 use crate::config::RunConfig;
 use crate::engine::{Device, recording};
 use crate::error::{Error, Result};
@@ -36,6 +36,15 @@ impl TrainState {
     pub fn begin(config: &RunConfig, device: &Device) -> Result<Self> {
         let device = recording(device, config.train.recompute);
         Ok(Self::with(config.network.init_with_pretrained(config.ports(), config.seed, &device)?, config))
+    }
+
+    /// The state at step 0 of a student: the network of `config` with the weights of its teacher, whose latents and classes
+    /// it has.
+    pub(crate) fn student(config: &RunConfig, teacher: &Checkpoint, weights: Weights, device: &Device) -> Result<Self> {
+        let recorded = recording(device, config.train.recompute);
+        let network = teacher.fill(config.network.lazy(config.ports(), &recorded), weights)?;
+        let (latent, class_names) = (Latent::of(teacher, device)?, teacher.class_names.clone());
+        Ok(Self { latent, class_names, ..Self::with(network, config) })
     }
 
     /// The state at step 0 of a given network.
