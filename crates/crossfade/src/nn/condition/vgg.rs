@@ -213,7 +213,8 @@ impl Vgg {
 
 /// Whether the picture is halved before this layer.
 pub(super) fn pools(layer: usize) -> bool {
-    matches!(Layer(layer).place(), [1.., 0])
+    let [block, i] = Layer(layer).place();
+    block > 0 && i == 0
 }
 
 fn lcm(a: usize, b: usize) -> usize {
