@@ -10,6 +10,7 @@ use crossfade::data::cifar10::Cifar10;
 use crossfade::data::matlab_resize::{Scale, imresize};
 use crossfade::data::{Dataset, Split};
 use crossfade::engine::{Device, Tensor, from_vec, to_host};
+use crossfade::metrics::features::registry::cache_directory;
 use crossfade::metrics::pairs::{self, Channel, PairedFiles, Protocol, Window};
 use crossfade::metrics::statistics::{self, Summary, Welch, bootstrap, incomplete_beta, t_quantile};
 use crossfade::metrics::{Metric, MetricOptions, Raster, RegisteredMetric, Sample};
@@ -188,12 +189,15 @@ fn tensor(image: &Image, device: &Device) -> Tensor<4> {
     from_vec(values, [1, image.channels, image.height, image.width], device)
 }
 
-/// The weights of VGG are large; their place may be named in CROSSFADE_LPIPS_VGG.
+/// The weights of VGG are large; their place may be named in CROSSFADE_LPIPS_VGG, or they are in the cache.
 fn weights(backbone: FeatureNet) -> Option<PathBuf> {
-    match (backbone, std::env::var_os("CROSSFADE_LPIPS_VGG")) {
-        (FeatureNet::Vgg, Some(path)) => Some(path.into()),
-        _ => shared(&format!("data/weights/lpips_{}_fp32.safetensors", backbone.name())),
+    if backbone == FeatureNet::Vgg {
+        let cached = cache_directory().ok().map(|dir| dir.join("vgg16.safetensors")).filter(|path| path.is_file());
+        if let Some(path) = std::env::var_os("CROSSFADE_LPIPS_VGG").map(PathBuf::from).or(cached) {
+            return Some(path);
+        }
     }
+    shared(&format!("data/weights/lpips_{}_fp32.safetensors", backbone.name()))
 }
 
 #[test]

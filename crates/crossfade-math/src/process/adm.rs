@@ -66,14 +66,14 @@ impl TimeInput {
     fn noise(self, adm: &Adm, t: f64, c_noise: f64) -> f64 {
         match self {
             Self::Log => c_noise,
-            Self::Linear => 999.0 * t,
+            Self::Linear => TIME_RANGE * t,
             Self::NoiseShare => {
                 let sigma = adm.noise.sigma(t);
-                999.0 * sigma / (1.0 - t + sigma)
+                TIME_RANGE * sigma / (1.0 - t + sigma)
             }
             Self::LogSnr => {
                 let log_ratio = (adm.noise.sigma(t) / (1.0 - t)).ln();
-                999.0 * (log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO) + LARGEST_LOG_RATIO)
+                TIME_RANGE * (log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO) + LARGEST_LOG_RATIO)
                     / (2.0 * LARGEST_LOG_RATIO)
             }
         }
@@ -83,6 +83,9 @@ impl TimeInput {
 /// Quadrature nodes of a drawn part for the mean of phi. The only integrand that is not linear is that of the exponential
 /// attenuation, (e^a − 1)/a.
 const MEAN_NODES: usize = 10;
+
+/// The range of times that are not logarithms: that of the thousand times of DDPM.
+const TIME_RANGE: f64 = 999.0;
 
 /// Beyond these noise levels, e^6 = 403 and its inverse, an 8-bit picture is all noise or all picture.
 const LARGEST_LOG_RATIO: f64 = 6.0;
@@ -99,7 +102,7 @@ pub struct Adm {
     pub draw: Draw,
     /// Training times are uniform in [t_min, 1].
     pub t_min: f64,
-    /// How the network reads the time; networks with a condition always read its logarithm.
+    /// How the network reads the time; networks with a condition read it in the range from 0 to 1, or its logarithm.
     pub time_input: TimeInput,
     /// The preconditioner: the scalings of the network's input and outputs.
     pub precond: Precond,
@@ -215,10 +218,11 @@ impl ProcessFn for Adm {
         let scalings = self.scalings(t);
         Input { scale: scalings.c_in, noise: self.time_input.noise(self, t, scalings.c_noise) }
     }
-    /// The scalings already use ln t, with the factor of the preconditioner's authors.
+    /// The scalings already use ln t, with the factor of the preconditioner's authors. Other numbers are brought from the range
+    /// of 0 to 999 to that of 0 to 1, which random frequencies resolve as well as that of ln t.
     fn log_time_input(&self, t: f64) -> Input {
-        let scalings = self.scalings(t);
-        Input { scale: scalings.c_in, noise: scalings.c_noise }
+        let input = self.input(t);
+        if self.time_input == TimeInput::Log { input } else { Input { noise: input.noise / TIME_RANGE, ..input } }
     }
     fn training_time(&self, uniform: f64, _normal: f64) -> f64 {
         self.t_min + (1.0 - self.t_min) * uniform

@@ -30,7 +30,8 @@ pub trait ProcessFn {
     fn input(&self, t: f64) -> Input;
 
     /// As [`ProcessFn::input`] for networks with a random Fourier embedding of the time. That embedding is made for
-    /// ln t and cannot resolve times counted in thousandths, so these networks read ln t whatever the process is.
+    /// ln t and cannot resolve times counted in thousandths, so these networks read ln t, or for attenuation what
+    /// `time_input` names as a number from 0 to 1.
     fn log_time_input(&self, t: f64) -> Input {
         Input { noise: t.max(SMALLEST_LOG_TIME).ln(), ..self.input(t) }
     }

@@ -142,7 +142,8 @@ pub trait BackboneConfig {
     fn augment_dim(&self) -> usize;
     /// Number of classes that the network knows; 0 for none.
     fn classes(&self) -> usize;
-    /// Whether the network embeds ln t whatever the process. Random frequencies cannot tell small times apart.
+    /// Whether the network embeds the time by random frequencies, which are made for small numbers such as ln t
+    /// (`ProcessFn::log_time_input`).
     fn log_time(&self) -> bool;
     /// Names and shapes of all that a checkpoint holds, in the order in which the reference registers them.
     fn state_shapes(&self, ports: NetworkPorts) -> Vec<(String, Vec<usize>)>;

@@ -37,7 +37,7 @@ pub struct Denoiser {
     pub network: Network,
     /// The process.
     pub process: Process,
-    /// Whether the network embeds ln t, whatever the process.
+    /// Whether the network embeds the time by random frequencies: ln t, or another small number.
     log_time: bool,
 }
 

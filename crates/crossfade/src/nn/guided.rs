@@ -16,7 +16,7 @@ pub struct Conditioned<'a> {
     pub network: &'a dyn Backbone,
     /// The process that it was trained for.
     pub process: Process,
-    /// Whether it embeds ln t, whatever the process.
+    /// Whether it embeds the time by random frequencies: ln t, or another small number.
     pub log_time: bool,
     /// What it knows of its condition and its class.
     pub context: Context,

@@ -23,6 +23,9 @@ pub enum FeatureNet {
     Vgg,
 }
 
+/// VGG-16: channels and number of the convolutions of each block. The picture is halved between blocks.
+pub(super) const VGG16: [(usize, usize); 5] = [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)];
+
 /// One convolution with ReLU: what comes before it, its sizes, and whether its output is compared.
 struct Stage {
     /// Side of the max-pooling of stride 2 in front.
@@ -70,7 +73,6 @@ impl FeatureNet {
                 ]
             }
             Self::Vgg => {
-                let levels = [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)];
                 let level = |(level, (channels, count)): (usize, (usize, usize))| {
                     (0..count).map(move |i| Stage {
                         pool: (level > 0 && i == 0).then_some(2),
@@ -81,7 +83,7 @@ impl FeatureNet {
                         compared: i + 1 == count,
                     })
                 };
-                levels.into_iter().enumerate().flat_map(level).collect()
+                VGG16.into_iter().enumerate().flat_map(level).collect()
             }
         }
     }
@@ -177,7 +179,7 @@ impl Lpips {
     /// # Shapes
     /// `a` and `b` `[B, 1 or 3, H, W]` from −1 to 1, sides at least `FeatureNet::min_side`; to `[B]`.
     pub fn forward(&self, a: Tensor<4>, b: Tensor<4>) -> Tensor<1> {
-        let (mut a, mut b) = (scaled(a), scaled(b));
+        let (mut a, mut b) = (imagenet_scaled(a), imagenet_scaled(b));
         let mut total: Option<Tensor<1>> = None;
         let mut lins = self.lins.iter();
         for (stage, (weight, bias)) in self.backbone.stages().iter().zip(&self.convs) {
@@ -207,7 +209,7 @@ impl Lpips {
 ///
 /// # Shapes
 /// `[B, 1 or 3, H, W]` to `[B, 3, H, W]`.
-fn scaled(x: Tensor<4>) -> Tensor<4> {
+pub(super) fn imagenet_scaled(x: Tensor<4>) -> Tensor<4> {
     let device = x.device().without_autodiff();
     let row = |values: [f32; 3]| from_vec(values.to_vec(), [1, 3, 1, 1], &device);
     (x - row([-0.030, -0.088, -0.188])) / row([0.458, 0.448, 0.450])

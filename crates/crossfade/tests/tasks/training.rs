@@ -7,8 +7,9 @@ use crossfade::data::{DataConfig, Filter};
 use crossfade::engine::Device;
 use crossfade::generate::{Pipeline, StartNoise};
 use crossfade::loss::AutoencoderLoss;
-use crossfade::math::Process;
-use crossfade::nn::condition::EncoderConfig;
+use crossfade::math::process::TimeInput;
+use crossfade::math::{Adm, Precond, Process};
+use crossfade::nn::condition::{EncoderConfig, VggLevel};
 use crossfade::nn::{AutoencoderConfig, BackboneConfig, CondUNetConfig, NetworkConfig, NetworkPorts, UNetConfig};
 use crossfade::task::masks::{HoleBox, Mask};
 use crossfade::task::{Depth, Edges, Inpainting, LowAs, Saliency, Sketch, SuperResolution, TaskConfig};
@@ -307,5 +308,57 @@ fn a_run_starts_from_the_encoders_weights() {
         let ours =
             state.iter().find(|(n, _)| n.strip_prefix("model.init_conv_mask.").is_some_and(|n| theirs(n) == *name));
         assert!(ours.is_some_and(|(_, (_, v))| v.iter().all(|v| *v == value(k))), "{name}");
+    }
+}
+
+/// VGG-16 from a file of LPIPS's names: frozen it stays as it is to the bit, otherwise it is trained; a run resumes to the same
+/// bytes without the file, and works on a picture of odd size.
+#[test]
+fn a_vgg_encoder_is_kept_or_trained() {
+    let dir = tempfile::tempdir().unwrap();
+    drawn_set(dir.path(), "images", "labels", &["a.png", "b.png"]);
+    let pairs = DataConfig::Pairs { images: dir.path().join("images"), labels: dir.path().join("labels") };
+    let mut config = tiny(TaskConfig::Saliency(Saliency { size: 16 }), pairs);
+    config.process = Adm { precond: Precond::Velocity, time_input: TimeInput::NoiseShare, ..Adm::default() }.into();
+    let layers = ["conv1_2", "conv2_1"].map(|name| VggLevel::try_from(name.to_owned()).unwrap()).to_vec();
+    let network = CondUNetConfig {
+        encoder: EncoderConfig::Vgg16 { layers },
+        ..config.network.as_cond_unet_mut().unwrap().clone()
+    };
+    let shapes = network.state_shapes(NetworkPorts::default()).into_iter();
+    let encoder: Vec<(String, Vec<usize>)> = shapes
+        .filter_map(|(name, shape)| Some((format!("conv{}", name.strip_prefix("init_conv_mask.conv.")?), shape)))
+        .collect();
+    let values: Vec<Vec<f32>> = (encoder.iter())
+        .map(|(_, shape)| (0..shape.iter().product()).map(|i: usize| 0.1 * (i as f32 * 0.7).sin()).collect())
+        .collect();
+    let bytes: Vec<Vec<u8>> = values.iter().map(|v| v.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
+    let file = dir.path().join("vgg16.safetensors");
+    let views = (encoder.iter().zip(&bytes))
+        .map(|((name, shape), bytes)| (name.as_str(), TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap()));
+    let views: Vec<_> = views.collect();
+    for freeze_encoder in [true, false] {
+        serialize_to_file(views.clone(), None, &file).unwrap();
+        config.network = CondUNetConfig { encoder_weights: Some(file.clone()), freeze_encoder, ..network.clone() }.into();
+        config.validate().unwrap();
+        let (whole, parts) =
+            (dir.path().join(format!("whole {freeze_encoder}")), dir.path().join(format!("parts {freeze_encoder}")));
+        fit(&config, &whole, false, 0);
+        fit(&config, &parts, false, 2);
+        // The checkpoint alone is enough.
+        std::fs::remove_file(&file).unwrap();
+        fit(&config, &parts, true, 0);
+        let (a, b) = (newest(&whole), newest(&parts));
+        assert!(std::fs::read(&a.path).unwrap() == std::fs::read(&b.path).unwrap(), "the resumed run differs");
+        let state = a.read().unwrap();
+        for ((name, _), values) in encoder.iter().zip(&values) {
+            let kept = |kind: &str| state[&format!("{kind}.init_conv_mask.conv.{}", &name[4..])].1 == *values;
+            assert_eq!([kept("model"), kept("ema")], [freeze_encoder; 2], "{name}");
+        }
+        let pipeline = pipeline(&a);
+        let model = pipeline.task_model("saliency", 1).unwrap();
+        let input = to_picture(&picture(37, 21));
+        let map = apply(&a.config.task, &model, &Options::default(), &input, None, &dir.path().join("o.png"));
+        assert_eq!((map.width, map.height, map.channels), (37, 21, 1));
     }
 }

@@ -14,6 +14,7 @@ use super::resblock::{GROUPS, ResBlock};
 use super::resize::{Corners, resize};
 use super::swin::{BASE, Swin, TINY};
 use super::unet_encoder::UnetEncoder;
+use super::vgg::Vgg;
 use crate::nn::backbone::{Backbone, BackboneConfig, Context, NetworkPorts};
 use crate::nn::config::Decoders;
 use crate::nn::functional::{concat, pixel_shuffle, pixel_unshuffle, silu};
@@ -27,7 +28,7 @@ use crate::nn::unet::RawHeads;
 /// Feature maps of a condition. They do not depend on the time, so that sampling computes them once.
 #[derive(Clone, Debug)]
 pub struct Features {
-    /// The output of the encoder's first stage, which the stem reads.
+    /// The output of the encoder's first stage, which the stem reads; projected where it has many channels (VGG-16).
     first: Tensor<4>,
     /// The output of every stage, projected to the channels of its level.
     levels: Vec<Tensor<4>>,
@@ -63,6 +64,7 @@ pub struct CondUNet {
     final_conv2: Option<Conv>,
     mixing_logit: Option<Param<Tensor<1>>>,
     frozen: bool,
+    projects_first: bool,
     unit: usize,
     patch: usize,
 }
@@ -91,7 +93,7 @@ named_module!(CondUNet {
     final_block2: "final_res_block2",
     final_conv2: "final_conv2",
     mixing_logit: "mixing_logit",
-} keep frozen, unit, patch);
+} keep frozen, projects_first, unit, patch);
 
 /// The encoder of the condition.
 #[derive(Clone, Debug)]
@@ -101,9 +103,11 @@ pub(super) enum Encoder {
     Swin(Swin),
     /// A small U-Net.
     Unet(UnetEncoder),
+    /// The first convolutions of VGG-16.
+    Vgg(Vgg),
 }
 
-enum_module!(Encoder { Swin, Unet });
+enum_module!(Encoder { Swin, Unet, Vgg });
 
 /// The layers in front of one decoder; their output is added to that of the bottleneck.
 #[derive(Clone, Debug)]
@@ -132,7 +136,8 @@ impl CondUNet {
         let at = |name: &str| root.at(name);
         let (dim, dims, emb) = (config.width, config.dims(), 4 * config.width);
         let bottom = dims[dims.len() - 1];
-        let stages = config.encoder.channels(config.mult.len());
+        let stages = config.encoder.channels(config.mult.len(), config.patch);
+        let first = if config.encoder.projects_first() { dim } else { stages[0] };
         let two = config.decoders == Decoders::Two;
         let project = |(i, &c): (usize, &usize)| Conv::new(&at("projects").at(&i.to_string()), c, dims[i], 1);
         let decouple = |name| Decouple::new(&at(name), bottom, config);
@@ -145,7 +150,7 @@ impl CondUNet {
         let (downs, relations_down) = downs(&at("downs"), &at("relation_layers_down"), config);
         Self {
             encoder: Encoder::new(&at("init_conv_mask"), config),
-            stem: Conv::new(&at("init_conv.0"), channels * ports.inputs + stages[0], dim, 7),
+            stem: Conv::new(&at("init_conv.0"), channels * ports.inputs + first, dim, 7),
             stem_norm: GroupNorm2d::new(&at("init_conv.1"), dim, GROUPS.min(dim / 4)),
             projects: stages.iter().enumerate().map(project).collect(),
             frequencies: at("time_mlp.0").param("W", [dim / 2], Init::Normal { mean: 0.0, std: config.fourier_scale }),
@@ -168,6 +173,7 @@ impl CondUNet {
             final_conv2: two.then(|| last("final_conv2", 1)),
             mixing_logit: ports.mixed.then(|| root.param("mixing_logit", [config.channels], MIXING)),
             frozen: config.freeze_encoder,
+            projects_first: config.encoder.projects_first(),
             unit: config.unit(),
             patch: config.patch,
         }
@@ -195,8 +201,8 @@ impl CondUNet {
     pub fn encode(&self, condition: Tensor<4>, mode: Mode) -> Features {
         let stages = self.stages(condition, mode);
         let first = stages[0].clone();
-        let levels = self.projects.iter().zip(stages).map(|(project, stage)| project.forward(stage)).collect();
-        Features { first, levels }
+        let levels: Vec<_> = self.projects.iter().zip(stages).map(|(project, stage)| project.forward(stage)).collect();
+        Features { first: if self.projects_first { levels[0].clone() } else { first }, levels }
     }
 
     /// F(x; c_noise, condition); `x` is already multiplied by c_in.
@@ -279,12 +285,13 @@ impl Backbone for CondUNet {
 impl Encoder {
     fn new(scope: &Scope, config: &CondUNetConfig) -> Self {
         let (channels, levels) = (config.condition_channels, config.mult.len());
-        match config.encoder {
+        match &config.encoder {
             EncoderConfig::SwinB => Self::Swin(Swin::new(scope, channels, &BASE)),
             EncoderConfig::SwinT => Self::Swin(Swin::new(scope, channels, &TINY)),
             EncoderConfig::Unet { width, stride } => {
-                Self::Unet(UnetEncoder::new(scope, channels, width, levels, stride))
+                Self::Unet(UnetEncoder::new(scope, channels, *width, levels, *stride))
             }
+            EncoderConfig::Vgg16 { layers } => Self::Vgg(Vgg::new(scope, layers, config.patch)),
         }
     }
 
@@ -292,6 +299,7 @@ impl Encoder {
         match self {
             Self::Swin(swin) => swin.forward(condition, mode),
             Self::Unet(unet) => unet.forward(condition),
+            Self::Vgg(vgg) => vgg.forward(condition),
         }
     }
 }

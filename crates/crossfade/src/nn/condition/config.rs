@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use super::cond_unet::CondUNet;
 use super::swin::{BASE, SwinSize, TINY};
 use super::unet_encoder;
+use super::vgg::{self, VggLevel};
 use crate::nn::backbone::{BackboneConfig, NetworkPorts, is_one, patch_problem, side_unit};
 use crate::nn::config::Decoders;
 use crate::nn::init::initialized;
 use crate::nn::named::{is_buffer, shapes};
 
 /// The encoder of the condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum EncoderConfig {
     /// Swin-B, the reference's. Its first stage is at a quarter of the condition's size.
@@ -27,24 +28,37 @@ pub enum EncoderConfig {
         /// Pixels of the condition, along a side, to one of the first stage: 1, 2 or 4.
         stride: usize,
     },
+    /// VGG-16 up to the last layer that is named.
+    Vgg16 {
+        /// For each level of `mult`, a convolution of VGG-16 whose output after the ReLU the level reads: `conv1_1` to
+        /// `conv5_3`, or several joined by `+`. Level k is at 1/(patch·2^k) of the picture.
+        layers: Vec<VggLevel>,
+    },
 }
 
 impl EncoderConfig {
-    pub(super) fn swin(self) -> Option<SwinSize> {
+    pub(super) fn swin(&self) -> Option<SwinSize> {
         match self {
             Self::SwinB => Some(BASE),
             Self::SwinT => Some(TINY),
-            Self::Unet { .. } => None,
+            Self::Unet { .. } | Self::Vgg16 { .. } => None,
         }
     }
 
-    /// Channels of the first `levels` stages.
-    pub fn channels(self, levels: usize) -> Vec<usize> {
-        match (self.swin(), self) {
-            (Some(size), _) => size.channels().into_iter().take(levels).collect(),
-            (None, Self::Unet { width, .. }) => unet_encoder::channels(width, levels),
-            (None, _) => Vec::new(),
+    /// Channels of the first `levels` stages, for a network with this `patch`.
+    pub fn channels(&self, levels: usize, patch: usize) -> Vec<usize> {
+        match self {
+            Self::SwinB => BASE.channels().into_iter().take(levels).collect(),
+            Self::SwinT => TINY.channels().into_iter().take(levels).collect(),
+            Self::Unet { width, .. } => unet_encoder::channels(*width, levels),
+            Self::Vgg16 { layers } => vgg::channels(layers, patch),
         }
+    }
+
+    /// Whether the stem reads the first stage as its level does, projected to `width` channels. The stem is a convolution of
+    /// 7x7, for which VGG-16 has too many channels: they would take most of the time, and drown x_t.
+    pub(super) fn projects_first(&self) -> bool {
+        matches!(self, Self::Vgg16 { .. })
     }
 }
 
@@ -82,7 +96,8 @@ pub struct CondUNetConfig {
     pub encoder: EncoderConfig,
     /// Whether the encoder stays as it is in training ("fix_bb").
     pub freeze_encoder: bool,
-    /// A file of torchvision's weights (`.pth` or safetensors) that a Swin encoder starts from.
+    /// A file of weights (`.pth` or safetensors) that the encoder starts from: torchvision's of a Swin transformer or of VGG-16,
+    /// or those of LPIPS with VGG-16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoder_weights: Option<PathBuf>,
     /// How the two outputs are made: `two` or `one`.
@@ -204,12 +219,15 @@ impl BackboneConfig for CondUNetConfig {
         require(eights(self.width), "width", width(self.width));
         let mults = self.mult.iter().all(|m| (1..=LIMIT).contains(m)) && (1..=8).contains(&levels);
         require(mults, "mult", format!("must name 1 to 8 levels of 1 to {LIMIT}, not {:?}", self.mult));
-        match self.encoder {
+        match &self.encoder {
             EncoderConfig::Unet { width: size, stride } => {
-                require(eights(size), "encoder.width", width(size));
-                require([1, 2, 4].contains(&stride), "encoder.stride", format!("must be 1, 2 or 4, not {stride}"));
+                require(eights(*size), "encoder.width", width(*size));
+                require([1, 2, 4].contains(stride), "encoder.stride", format!("must be 1, 2 or 4, not {stride}"));
             }
-            _ => require(levels == 4, "mult", format!("must name the four levels of a Swin encoder, not {levels}")),
+            EncoderConfig::Vgg16 { .. } => {}
+            EncoderConfig::SwinB | EncoderConfig::SwinT => {
+                require(levels == 4, "mult", format!("must name the four levels of a Swin encoder, not {levels}"))
+            }
         }
         for (key, windows) in
             [("condition_windows", &self.condition_windows), ("feature_windows", &self.feature_windows)]
@@ -217,8 +235,8 @@ impl BackboneConfig for CondUNetConfig {
             let fits = windows.len() == levels && windows.iter().flatten().all(|w| (1..=LIMIT).contains(w));
             require(fits, key, format!("must have one pair of positive sizes for each of the {levels} levels"));
         }
-        let loadable = self.encoder_weights.is_none() || self.encoder.swin().is_some();
-        require(loadable, "encoder_weights", "are for Swin encoders".into());
+        let loadable = self.encoder_weights.is_none() || !matches!(self.encoder, EncoderConfig::Unet { .. });
+        require(loadable, "encoder_weights", "are for Swin and VGG-16 encoders".into());
         let decoders = self.decoders != Decoders::Conv;
         require(decoders, "decoders", "must be 'two' or 'one' for a conditional network".into());
         require(self.fourier_scale.is_finite(), "fourier_scale", "must be a number".into());
@@ -227,6 +245,9 @@ impl BackboneConfig for CondUNetConfig {
             require(fits, "split.size", format!("must be positive multiples of {}, not {size:?}", self.unit()));
         }
         problems.extend(patch_problem(self.patch));
+        if let EncoderConfig::Vgg16 { layers } = &self.encoder {
+            problems.extend(vgg::problems(layers, levels, self.patch, self.condition_channels));
+        }
         problems
     }
 }

@@ -1,10 +1,10 @@
-//! Weights that were trained elsewhere: torchvision's encoders, and whole networks of the reference.
+//! Weights that were trained elsewhere: encoders, and whole networks of the reference.
 use std::path::Path;
 
 use burn::tensor::Device;
 
 use super::cond_unet::CondUNet;
-use super::config::CondUNetConfig;
+use super::config::{CondUNetConfig, EncoderConfig};
 use crate::error::{Error, Result};
 use crate::nn::backbone::{BackboneConfig, NetworkPorts};
 use crate::nn::named::shapes;
@@ -12,10 +12,29 @@ use crate::nn::weights::apply;
 use crate::tensorfile::TensorMap;
 use crate::torchfile::{TensorF32, Weights, read};
 
-/// torchvision's name of a parameter of the encoder.
+/// The names that a parameter of the encoder may have in files: torchvision's, or those of LPIPS for VGG-16.
+fn names_in_files(name: &str, encoder: &EncoderConfig) -> Vec<String> {
+    match encoder {
+        EncoderConfig::SwinB | EncoderConfig::SwinT => torchvision_swin(name).into_iter().collect(),
+        EncoderConfig::Vgg16 { .. } => {
+            let Some((layer, part)) = name.strip_prefix("conv.").and_then(|rest| rest.split_once('.')) else {
+                return vec![];
+            };
+            let entry = layer.parse().ok().and_then(|layer: usize| TORCHVISION_VGG16.get(layer));
+            let theirs = entry.map(|entry| format!("features.{entry}.{part}"));
+            std::iter::once(format!("conv{layer}.{part}")).chain(theirs).collect()
+        }
+        EncoderConfig::Unet { .. } => vec![],
+    }
+}
+
+/// Which entries of torchvision's `features` are convolutions; the others are ReLUs and poolings.
+const TORCHVISION_VGG16: [usize; 13] = [0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28];
+
+/// torchvision's name of a parameter of a Swin transformer.
 ///
 /// Its first entry of `features` is the stem, so that the others are one further.
-fn torchvision(name: &str) -> Option<String> {
+fn torchvision_swin(name: &str) -> Option<String> {
     if let Some(rest) = name.strip_prefix("first_coonv.") {
         return Some(format!("features.0.{rest}"));
     }
@@ -24,25 +43,30 @@ fn torchvision(name: &str) -> Option<String> {
     Some(format!("features.{}.{rest}", stage.parse::<usize>().ok()? + 1))
 }
 
-/// The network with the encoder's weights from a file of torchvision's Swin transformer (`.pth` or safetensors).
+/// The network with the encoder's weights from a file (`.pth` or safetensors): torchvision's of a Swin transformer or of
+/// VGG-16, or those of LPIPS with VGG-16, whose further layers are left alone.
 ///
-/// For a condition of one channel the stem's weights are the mean over colours.
+/// For a condition of one channel the stem's weights of a Swin transformer are the mean over colours.
 pub fn load_encoder(mut net: CondUNet, config: &CondUNetConfig, path: &Path) -> Result<CondUNet> {
-    if config.encoder.swin().is_none() {
+    if matches!(config.encoder, EncoderConfig::Unet { .. }) {
         return Err(Error::request(format!(
-            "{}: these are weights of a Swin transformer; set encoder.kind to 'swin-b' or 'swin-t' to use them",
+            "{}: weights from elsewhere are for other encoders; set encoder.kind to 'swin-b', 'swin-t' or 'vgg16' to use them",
             path.display(),
         )));
     }
     let mut file = read(path, Weights::Model)?.tensors;
     let mut weights = TensorMap::new();
     for (name, shape) in shapes(&net.encoder) {
-        let Some(found) = torchvision(&name).and_then(|name| file.remove(&name)) else { continue };
+        let names = names_in_files(&name, &config.encoder);
+        let Some(found) = names.iter().find_map(|name| file.remove(name)) else { continue };
+        if let Some(bad) = found.data.iter().find(|v| !v.is_finite()) {
+            return Err(Error::file(path, format!("{} holds {bad}; the weights are damaged", names[0])));
+        }
         let grey = name == "first_coonv.0.weight" && shape[1] == 1 && found.shape.get(1) == Some(&3);
         weights.insert(name, if grey { mean_over_colours(&found) } else { (found.shape, found.data) });
     }
     net.encoder = apply(net.encoder, &|name| weights.get(name).cloned())
-        .map_err(|e| Error::file(path, format!("not torchvision's weights of this encoder: {e}")))?;
+        .map_err(|e| Error::file(path, format!("not the weights of this encoder: {e}")))?;
     Ok(net)
 }
 

@@ -17,7 +17,12 @@ mod swin_block;
 #[cfg(test)]
 mod tests;
 mod unet_encoder;
+mod vgg;
+mod vgg_forward;
+#[cfg(test)]
+mod vgg_tests;
 
 pub use cond_unet::{CondUNet, Features, Tap};
 pub use config::{CONDITION_PRESETS, CondUNetConfig, EncoderConfig, Split, condition_preset};
 pub use load::load_encoder;
+pub use vgg::VggLevel;

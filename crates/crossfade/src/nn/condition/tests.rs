@@ -18,7 +18,7 @@ use crate::nn::{
 use crate::sample::Predict;
 use crate::tensorfile::{HostTensor, TensorMap, save_tensors};
 
-fn tiny() -> CondUNetConfig {
+pub(super) fn tiny() -> CondUNetConfig {
     CondUNetConfig {
         width: 8,
         mult: vec![1, 2],
@@ -29,7 +29,7 @@ fn tiny() -> CondUNetConfig {
     }
 }
 
-fn picture(shape: [usize; 4], device: &Device) -> Tensor<4> {
+pub(super) fn picture(shape: [usize; 4], device: &Device) -> Tensor<4> {
     let values = (0..shape.iter().product::<usize>()).map(|i| ((i * i) as f32 * 0.37).sin()).collect();
     from_vec(values, shape, device)
 }
@@ -40,7 +40,7 @@ fn denoiser(config: &CondUNetConfig) -> Denoiser {
     Denoiser::new(network, &config, Adm::default().into())
 }
 
-fn near(a: &[f32], b: &[f32], limit: f32) {
+pub(super) fn near(a: &[f32], b: &[f32], limit: f32) {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).for_each(|(a, b)| assert!((a - b).abs() <= limit * (1.0 + a.abs()), "{a} {b}"));
 }
@@ -225,7 +225,7 @@ fn training_drops_by_key() {
 }
 
 /// The value formula of the golden set.
-fn formula(name: &str, shape: &[usize], salt: &str) -> Vec<f32> {
+pub(super) fn formula(name: &str, shape: &[usize], salt: &str) -> Vec<f32> {
     let hash = crate::nn::named::fnv1a(&format!("{salt}{name}"));
     let u = |i: u64| {
         let s = hash.wrapping_add(i).wrapping_add(0x9e37_79b9_7f4a_7c15);
