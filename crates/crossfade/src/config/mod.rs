@@ -10,6 +10,7 @@ mod read;
 mod resume;
 mod sections;
 mod sizes;
+mod evaluate;
 mod study;
 mod tasks;
 mod validate;
@@ -19,7 +20,8 @@ pub use difference::{Difference, differences};
 pub(crate) use sections::RANDOM_CLASS;
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::{BATCH, Sizes};
-pub use study::{Axes, Evaluate, Study, StudyModel, Training};
+pub use evaluate::Evaluate;
+pub use study::{Axes, Study, StudyModel, Training};
 
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
