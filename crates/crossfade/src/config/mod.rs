@@ -5,22 +5,22 @@
 mod autoencoder;
 mod difference;
 mod document;
+mod evaluate;
 mod overrides;
 mod read;
 mod resume;
 mod sections;
 mod sizes;
-mod evaluate;
 mod study;
 mod tasks;
 mod validate;
 
 pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use difference::{Difference, differences};
+pub use evaluate::Evaluate;
 pub(crate) use sections::RANDOM_CLASS;
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::{BATCH, Sizes};
-pub use evaluate::Evaluate;
 pub use study::{Axes, Study, StudyModel, Training};
 
 use crate::data::DataConfig;

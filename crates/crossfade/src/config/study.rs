@@ -256,11 +256,8 @@ impl Study {
         let key = |name: &str| format!("sample.{name}");
         checks.guidance(&s.guidance, &s.guidance_intervals, &key);
         if self.evaluate.metric.measures_network() {
-            let lists = [
-                ("samplers", s.samplers.is_empty()),
-                ("grids", s.grids.is_empty()),
-                ("steps", s.steps.is_empty()),
-            ];
+            let lists =
+                [("samplers", s.samplers.is_empty()), ("grids", s.grids.is_empty()), ("steps", s.steps.is_empty())];
             checks.unsampled(&lists, &key);
             checks.unguided(&s.guidance, false, &key);
         }
@@ -299,7 +296,6 @@ impl Checks {
         self.require(weights.is_empty() && !has_guide, &[&key("guidance"), "evaluate.metric"], message);
     }
 }
-
 
 fn distinct<T: std::hash::Hash + Eq>(list: &[T]) -> bool {
     list.iter().collect::<HashSet<_>>().len() == list.len()

@@ -196,9 +196,7 @@ impl EditRecipe {
                 let _ = std::fs::remove_file(&file);
                 made
             }
-            (Edit::Invert, _) => {
-                self.png(&pipeline.round_trip(&picture.fitted(pipeline, self.fit)?, self.seed)?.image)
-            }
+            (Edit::Invert, _) => self.png(&pipeline.round_trip(&picture.fitted(pipeline, self.fit)?, self.seed)?.image),
             (Edit::Between { share, .. }, Some(to)) => {
                 let noise = |source: &Source| {
                     pipeline.invert(&Planes::from_image(&source.fitted(pipeline, self.fit)?), self.seed)
@@ -245,7 +243,8 @@ pub fn reproduce_edit(
         let near = || find(path, &wanted.name, "picture", "--input");
         let source = Source::read(&pictures.get(number).map_or_else(near, |file| Ok(file.clone()))?)?;
         if source.recipe.sha256 != wanted.sha256 {
-            let problem = format!("is not the picture that was edited, {:?} with sha256 {}", wanted.name, wanted.sha256);
+            let problem =
+                format!("is not the picture that was edited, {:?} with sha256 {}", wanted.name, wanted.sha256);
             return Err(Error::file(&source.path, format!("{problem}; give that one with --input")));
         }
         Ok(source)

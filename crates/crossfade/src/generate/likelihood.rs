@@ -203,51 +203,52 @@ impl Measurement<'_> {
     /// The terms of the bound of each image.
     fn bound(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Option<Vec<Terms>>> {
         let Self { set, process, range, config, estimate, device } = *self;
-    let (count, times) = (self.count(), config.times);
-    if count < 2 || times == 0 {
-        let message = format!("a standard error needs two images and one noise level or more, not {count} and {times}");
-        return Err(Error::request(message));
-    }
-    let mut terms = vec![Terms::default(); count];
-    let mut image = (usize::MAX, Planes::new([0; 3], vec![]));
-    for first in (0..count * times).step_by(config.batch.max(1)) {
-        let last = (first + config.batch.max(1)).min(count * times);
-        let (mut clean, mut noise, mut levels, mut indices) = (vec![], vec![], vec![], vec![]);
-        for job in first..last {
-            let (place, k) = (job / times, job % times);
-            let index = self.index(place);
-            if image.0 != index {
-                image = (index, Planes::from_image(&set.get(index)?));
+        let (count, times) = (self.count(), config.times);
+        if count < 2 || times == 0 {
+            let message =
+                format!("a standard error needs two images and one noise level or more, not {count} and {times}");
+            return Err(Error::request(message));
+        }
+        let mut terms = vec![Terms::default(); count];
+        let mut image = (usize::MAX, Planes::new([0; 3], vec![]));
+        for first in (0..count * times).step_by(config.batch.max(1)) {
+            let last = (first + config.batch.max(1)).min(count * times);
+            let (mut clean, mut noise, mut levels, mut indices) = (vec![], vec![], vec![], vec![]);
+            for job in first..last {
+                let (place, k) = (job / times, job % times);
+                let index = self.index(place);
+                if image.0 != index {
+                    image = (index, Planes::from_image(&set.get(index)?));
+                }
+                let planes = &image.1;
+                if k == 0 {
+                    terms[place] = ends(planes, range, config.seed, index);
+                }
+                // One level in each of `times` equally probable parts of the range.
+                let within = Stream::new(config.seed, index as u64, k as u64, Purpose::LikelihoodTime).uniform();
+                levels.push(range.draw((k as f64 + within) / times as f64));
+                noise.extend(normals(config.seed, index, k as u64 + 1, planes.values.len()));
+                clean.extend_from_slice(&planes.values);
+                indices.push(index);
             }
-            let planes = &image.1;
-            if k == 0 {
-                terms[place] = ends(planes, range, config.seed, index);
+            let [channels, height, width] = image.1.shape;
+            let shape = [last - first, channels, height, width];
+            let at: Vec<f64> = levels.iter().map(|level| level.t).collect();
+            let (x0, eps) = (Images(from_host(&clean, shape, device)), Images(from_host(&noise, shape, device)));
+            let found = to_host(estimate(&process.x_t(&x0, &eps, &Coef::Each(at.clone())), &at, &indices)?.0);
+            let values = channels * height * width;
+            let errors = found.chunks_exact(values).zip(clean.chunks_exact(values)).map(|(found, clean)| {
+                found.iter().zip(clean).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum::<f64>()
+            });
+            for (job, (error, level)) in (first..last).zip(errors.zip(&levels)) {
+                terms[job / times].diffusion += bits_per_dim(level.weight * error / times as f64, values);
             }
-            // One level in each of `times` equally probable parts of the range.
-            let within = Stream::new(config.seed, index as u64, k as u64, Purpose::LikelihoodTime).uniform();
-            levels.push(range.draw((k as f64 + within) / times as f64));
-            noise.extend(normals(config.seed, index, k as u64 + 1, planes.values.len()));
-            clean.extend_from_slice(&planes.values);
-            indices.push(index);
+            if !progress(last as u64, (count * times) as u64) {
+                return Ok(None);
+            }
         }
-        let [channels, height, width] = image.1.shape;
-        let shape = [last - first, channels, height, width];
-        let at: Vec<f64> = levels.iter().map(|level| level.t).collect();
-        let (x0, eps) = (Images(from_host(&clean, shape, device)), Images(from_host(&noise, shape, device)));
-        let found = to_host(estimate(&process.x_t(&x0, &eps, &Coef::Each(at.clone())), &at, &indices)?.0);
-        let values = channels * height * width;
-        let errors = found.chunks_exact(values).zip(clean.chunks_exact(values)).map(|(found, clean)| {
-            found.iter().zip(clean).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum::<f64>()
-        });
-        for (job, (error, level)) in (first..last).zip(errors.zip(&levels)) {
-            terms[job / times].diffusion += bits_per_dim(level.weight * error / times as f64, values);
-        }
-        if !progress(last as u64, (count * times) as u64) {
-            return Ok(None);
-        }
+        Ok(Some(terms))
     }
-    Ok(Some(terms))
-}
 }
 
 /// The terms of an image at both ends of the noise levels, which need no network.

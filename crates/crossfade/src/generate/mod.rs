@@ -20,8 +20,8 @@ pub use edit_recipe::{Edit, EditRecipe, PictureRecipe, ReproducedEdit, RoundTrip
 pub use guide::GuideRecipe;
 pub(crate) use guide::check_guide;
 pub use job::{Job, JobReport, Shard, run};
-pub use likelihood::{FlowConfig, FlowLikelihood, Likelihood, LikelihoodConfig, Trace};
 pub(crate) use likelihood::likelihood_process;
+pub use likelihood::{FlowConfig, FlowLikelihood, Likelihood, LikelihoodConfig, Trace};
 pub use pipeline::{Pipeline, TaskModel};
 pub use recipe::{Recipe, Reproduced, reproduce};
 pub use start::StartNoise;

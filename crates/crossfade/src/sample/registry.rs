@@ -144,7 +144,7 @@ registry! {
         Dpmpp2M = "dpmpp-2m" | "dpmpp_2m" | "sample_dpmpp_2m" | "DPM++ 2M" | "DPMSolverMultistepScheduler"
             => deterministic(2).prefers_log_snr().gaussian(multistep::dpmpp_2m),
         /// UniPC-2 with data prediction: a second-order predictor with a corrector that raises the order to three.
-        UniPc = "unipc" | "UniPC" | "UniPCMultistepScheduler" => deterministic(3).prefers_log_snr().gaussian(multistep::unipc),
+        UniPc = "unipc" | "UniPCMultistepScheduler" => deterministic(3).prefers_log_snr().gaussian(multistep::unipc),
         /// k-diffusion's linear multistep sampler: Adams–Bashforth in κ with up to four values. The observed order is 3.5 to
         /// 3.8, because the first steps have fewer values.
         Lms = "lms" | "sample_lms" | "LMS" | "LMSDiscreteScheduler" => deterministic(3).prefers_log_snr().gaussian(lms::lms),

@@ -16,7 +16,9 @@ pub(super) fn class_facts(plan: &Plan, classes: &Classes) -> Vec<(String, String
     let conditional = plan.models.iter().filter(|model| model.config.network.classes() > 0);
     let choices: BTreeSet<&str> = conditional.map(|model| model.config.sample.class.as_str()).collect();
     let choice = |choice: &str| match choice {
-        RANDOM_CLASS => format!("drawn uniformly for each image from the sampling seed, about {} each", images / count as u64),
+        RANDOM_CLASS => {
+            format!("drawn uniformly for each image from the sampling seed, about {} each", images / count as u64)
+        }
         "all" => format!("in turn, image k has class k mod {count}: {} images each", images / count as u64),
         other => format!("sample.class = {other}"),
     };
@@ -37,7 +39,9 @@ pub(super) fn class_facts(plan: &Plan, classes: &Classes) -> Vec<(String, String
     }
     if least != most {
         let advice = "the value over all images also measures the shares of the classes";
-        warn(format!("the classes of the reference have different numbers of images, those of the images equal ones: {advice}"));
+        warn(format!(
+            "the classes of the reference have different numbers of images, those of the images equal ones: {advice}"
+        ));
     }
     facts
 }
@@ -77,7 +81,8 @@ impl Results {
         let mut lines = vec![];
         for row in &self.rows {
             for (entry, column) in row.entries.iter().zip(&self.columns) {
-                let Some(entry) = entry.as_ref().filter(|e| e.values.iter().flatten().any(|(n, _)| self.is_of_class(n)))
+                let Some(entry) =
+                    entry.as_ref().filter(|e| e.values.iter().flatten().any(|(n, _)| self.is_of_class(n)))
                 else {
                     continue;
                 };
@@ -93,7 +98,9 @@ impl Results {
     pub(super) fn class_markdown(&self) -> String {
         let Some((head, lines)) = self.class_table() else { return String::new() };
         // A vertical bar would start a new column in Markdown.
-        let line = |cells: &[String]| format!("| {} |\n", cells.iter().map(|c| c.replace('|', "\\|")).collect::<Vec<_>>().join(" | "));
+        let line = |cells: &[String]| {
+            format!("| {} |\n", cells.iter().map(|c| c.replace('|', "\\|")).collect::<Vec<_>>().join(" | "))
+        };
         let mut text = String::from("\nBy class, means:\n\n") + &line(&head);
         let _ = writeln!(text, "|{}", "---|".repeat(head.len()));
         lines.iter().for_each(|cells| text += &line(cells));

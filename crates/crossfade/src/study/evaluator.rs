@@ -140,7 +140,8 @@ impl Evaluator {
         }
         let classes = match &reference {
             ReferenceSource::Images(images) if evaluate.per_class => {
-                let missing = || format!("evaluate.per_class needs classes, and these images have none: {reference_text}");
+                let missing =
+                    || format!("evaluate.per_class needs classes, and these images have none: {reference_text}");
                 let classes = images.classes()?.ok_or_else(|| Error::request(missing()))?;
                 facts.extend(class_facts(plan, &classes));
                 Some(classes)

@@ -108,6 +108,10 @@ impl Plan {
                 problems.push(format!("model {name}: cld has no estimate of x_0: {advice}"));
             }
         }
+        let has_classes = configs.iter().any(|(_, config)| config.network.classes() > 0);
+        if study.evaluate.per_class && problems.is_empty() && !has_classes {
+            problems.push("evaluate.per_class: no model has classes (network.classes); leave it out".into());
+        }
         if problems.is_empty() {
             for row in rows(&study) {
                 let sampled = study.sample.columns().iter().map(|&n| row.settings(&configs[row.model].1, &study, n));

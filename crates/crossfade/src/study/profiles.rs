@@ -51,7 +51,8 @@ pub fn sweep_profiles(
         return Err(Error::request("averages are compared with one sampler"));
     }
     let snapshots = Snapshots::open(&request.run)?;
-    let folder = std::path::absolute(&request.measuring.out).map_err(Error::io(&request.measuring.out))?.join("averages");
+    let folder =
+        std::path::absolute(&request.measuring.out).map_err(Error::io(&request.measuring.out))?.join("averages");
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
     let file = |sigma: f64| folder.join(format!("sigma-{sigma}.safetensors"));
     let made = request.sigmas.iter().map(|&sigma| snapshots.average(sigma, request.step, &file(sigma)));

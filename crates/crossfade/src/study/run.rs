@@ -214,7 +214,8 @@ impl Work<'_> {
             return Ok(false);
         }
         let Some(known) = self.dir.known(&model.training) else { return Ok(false) };
-        Ok(known.is_of(model)? && self.cells(number, Some(&known))?.iter().all(|cell| self.dir.result(&cell.key).is_some()))
+        Ok(known.is_of(model)?
+            && self.cells(number, Some(&known))?.iter().all(|cell| self.dir.result(&cell.key).is_some()))
     }
 
     /// The number of network evaluations that are left to do in this run, for the progress.

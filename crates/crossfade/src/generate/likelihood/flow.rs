@@ -96,7 +96,15 @@ impl Measurement<'_> {
             Trace::Exact => None,
         };
         let evaluations = found.first().map_or(0, |(_, evaluations)| *evaluations);
-        Ok(Some(FlowLikelihood { bits_per_dim, standard_error, gap, gap_error, steps: flow.steps, probes, evaluations }))
+        Ok(Some(FlowLikelihood {
+            bits_per_dim,
+            standard_error,
+            gap,
+            gap_error,
+            steps: flow.steps,
+            probes,
+            evaluations,
+        }))
     }
 
     /// Bits per dimension and network evaluations of each image of a batch.

@@ -1,8 +1,6 @@
 //! FID as a metric. Features are summed as they arrive, and the statistics of the reference are stored on disk.
 use super::super::Report;
-use super::super::metric::{
-    Compared, FeatureNetwork, MetricOptions, MetricSpec, ReferenceWork, Value, Verb,
-};
+use super::super::metric::{Compared, FeatureNetwork, MetricOptions, MetricSpec, ReferenceWork, Value, Verb};
 use super::set_distance::{SetDistance, SetFeatures};
 use super::{Extractor, FEATURES, FeatureSums, Gaussian, Protocol, Statistics};
 use crate::data::Dataset;
