@@ -152,7 +152,11 @@ impl Pipeline {
 }
 
 /// The (α_t, σ_t) process of a network; the error is the reason if its likelihood of images is not known.
-pub(crate) fn likelihood_process(process: &Process, task: &TaskConfig, on_latents: bool) -> Result<Gaussian, String> {
+pub(crate) fn likelihood_process(
+    process: &Process,
+    task: &TaskConfig,
+    on_latents: bool,
+) -> std::result::Result<Gaussian, String> {
     let refuse = |reason: &str| Err(format!("no bits per dimension: {reason}"));
     if on_latents {
         return refuse("the network models latents, whose density says nothing about 8-bit pixels");

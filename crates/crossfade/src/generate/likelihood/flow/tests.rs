@@ -122,15 +122,16 @@ fn closed_form(config: &LikelihoodConfig, reconstruction: f64) -> f64 {
 #[test]
 fn the_flow_of_normal_data_has_its_density() {
     for process in Gaussian::all().into_iter().filter(|process| process.tick().is_none()) {
-        let config = config(Trace::Exact);
+        let flow = Some(FlowConfig { steps: 160, trace: Trace::Exact });
+        let config = LikelihoodConfig { count: 6, flow, ..config(Trace::Exact) };
         let found = measured(process, &config);
         let flow = found.flow.as_ref().unwrap();
         let wanted = closed_form(&config, found.reconstruction);
         // The largest levels of vp (152), ve (50) and edm (80) leave a little of the images.
         let error = (flow.bits_per_dim - wanted).abs();
         assert!(error < 2e-3, "{}: {} for {wanted}", process.name(), flow.bits_per_dim);
-        assert_eq!((flow.steps, flow.probes), (60, None));
-        assert_eq!(flow.evaluations, 1 + 2 * 60 + 61 * 2 * DIM);
+        assert_eq!((flow.steps, flow.probes), (160, None));
+        assert_eq!(flow.evaluations, 1 + 2 * 160 + 161 * 2 * DIM);
     }
 }
 
