@@ -78,7 +78,7 @@ pub fn one_of(all: impl IntoIterator<Item = impl Into<PossibleValue>>) -> Possib
     PossibleValuesParser::new(all)
 }
 
-/// Names of the samplers, which k-diffusion's names are accepted for too.
+/// Names of the samplers; the names of k-diffusion and diffusers are accepted too.
 pub fn samplers() -> impl Iterator<Item = PossibleValue> {
     Sampler::ALL.iter().map(|s| PossibleValue::new(s.name()).aliases(s.aliases()))
 }
@@ -111,8 +111,21 @@ mod tests {
     }
 
     #[test]
-    fn names_of_k_diffusion_are_accepted() {
-        for (name, sampler) in [("euler_ancestral", Sampler::Ancestral), ("dpmpp_3m_sde", Sampler::Dpmpp3MSde)] {
+    fn names_of_k_diffusion_and_diffusers_are_accepted() {
+        for (name, sampler) in [
+            ("euler_ancestral", Sampler::Ancestral),
+            ("dpmpp_3m_sde", Sampler::Dpmpp3MSde),
+            ("sample_lms", Sampler::Lms),
+            ("Euler a", Sampler::Ancestral),
+            ("DPM++ 2M SDE", Sampler::Dpmpp2MSde),
+            ("EulerDiscreteScheduler", Sampler::Ddim),
+            ("EulerAncestralDiscreteScheduler", Sampler::Ancestral),
+            ("LMSDiscreteScheduler", Sampler::Lms),
+            ("HeunDiscreteScheduler", Sampler::Heun),
+            ("DPMSolverMultistepScheduler", Sampler::Dpmpp2M),
+            ("DPMSolverSDEScheduler", Sampler::DpmppSde),
+            ("UniPCMultistepScheduler", Sampler::UniPc),
+        ] {
             assert!(Cli::try_parse_from(["crossfade", "sample", "run", "--sampler", name, "--out", "x"]).is_ok());
             assert!(Cli::try_parse_from(["crossfade", "lab", "--samplers", name]).is_ok());
             assert_eq!(Sampler::parse(name).unwrap(), sampler);

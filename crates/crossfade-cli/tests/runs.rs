@@ -268,6 +268,27 @@ fn pictures_are_edited() {
     assert_eq!(read("line/000000.png"), read("back.png"), "the line starts with the inverted picture");
     assert!(at("line/000002.png").is_file() && at("line/sheet.png").is_file() && !at("line/000003.png").exists());
 
+    // What was edited is made again, and folders are edited picture by picture.
+    let again = |picture: &str, inputs: &[&Path]| {
+        let mut command = crossfade();
+        let checkpoint = crossfade::checkpoint::newest(&at("run")).unwrap();
+        command.arg("reproduce").arg(at(picture)).arg("--checkpoint").arg(checkpoint).arg("--input").args(inputs);
+        command
+    };
+    for (picture, inputs) in [("many/000001.png", &[&*a][..]), ("back.png", &[&*a]), ("line/000001.png", &[&*a, &*b])] {
+        assert!(succeed(&mut again(picture, inputs)).contains("identical, byte for byte"), "{picture}");
+    }
+    let refused = again("back.png", &[&*b]).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("not the picture that was edited"));
+    let found = facts(&mut edit(&at("made"), "folder", &["--strength", "0.6", "--steps", "5"]));
+    assert_eq!(found["pictures"].as_array().unwrap().len(), 2);
+    succeed(&mut again("folder/000001.png", &[&*b]));
+    succeed(&mut edit(&at("made"), "folders", &["--strength", "0.6", "--steps", "5", "--count", "2"]));
+    assert_eq!(read("folders/000001/000000.png"), read("folder/000001.png"));
+    assert!(read("folders/000001/000001.png") != read("folder/000001.png"));
+    succeed(&mut edit(&at("made"), "backs", &["--invert", "--steps", "20"]));
+    assert_eq!(read("backs/000000.png"), read("back.png"));
+
     let before = std::fs::read(&a).unwrap();
     for (from, to, options, problem) in [
         (&a, "made/000000.png", &["--strength", "0.5"][..], "would be overwritten"),
@@ -277,6 +298,7 @@ fn pictures_are_edited() {
         (&a, "x.png", &["--invert", "--sampler", "ab2"], "midpoint"),
         (&at("many/sheet.png"), "x.png", &["--invert"], "--fit crop"),
         (&a, "many", &["--strength", "0.5"], "is a folder"),
+        (&at("made"), "x", &["--to", b.to_str().unwrap()], "is a folder"),
     ] {
         let refused = edit(from, to, options).output().unwrap();
         let error = String::from_utf8_lossy(&refused.stderr);
@@ -530,6 +552,17 @@ fn bits_per_dimension_of_a_network() {
     assert!((2.0..20.0).contains(&value("bits per dimension")) && value("standard error") > 0.0, "{first}");
     assert!((1.5..2.5).contains(&value("reconstruction")), "{first}");
     assert_ne!(succeed(&mut nll("run", &["--seed", "1"])), first);
+    // The likelihood of the flow is below the bound, whatever batch and threads.
+    let flow = ["--ode", "--ode-steps", "24", "--ode-probes", "4"];
+    let both = succeed(nll("run", &flow).args(["--threads", "1", "--batch", "4"]));
+    assert_eq!(succeed(nll("run", &flow).args(["--threads", "2", "--batch", "3"])), both);
+    let report: Value = serde_json::from_str(&both).unwrap();
+    let value = |name: &str| {
+        let values = report["values"].as_array().unwrap();
+        values.iter().find(|value| value[0] == name).unwrap()[1].as_f64().unwrap()
+    };
+    let (gap, error) = (value("bound minus flow"), value("bound minus flow: standard error"));
+    assert!(gap > -3.0 * error && value("flow: bits per dimension") > 0.0, "{both}");
 
     succeed(train(dir.path(), "cld").args(["--set", "process.kind=cld", "--set", "train.steps=1"]));
     let refused = nll("cld", &[]).output().unwrap();

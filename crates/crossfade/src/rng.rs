@@ -56,6 +56,8 @@ pub enum Purpose {
     LikelihoodTime = 60,
     /// The noise of that measurement; step 0 is that of the decoder, the others follow.
     LikelihoodNoise = 61,
+    /// The signs of a probe of the trace in the probability-flow likelihood; the step is the probe.
+    LikelihoodProbe = 62,
 }
 
 /// A stream of numbers that belongs to one (seed, index, step, purpose).

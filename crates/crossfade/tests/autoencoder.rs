@@ -1,11 +1,11 @@
 //! Autoencoders: training resumes to the bit, latents from disk are those made on the fly, one file holds both stages.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 use crossfade::checkpoint::{self, Checkpoint, Weights, autoencoder_metadata};
-use crossfade::config::{AutoencoderRun, LatentConfig, RunConfig, is_autoencoder};
+use crossfade::config::{AutoencoderRun, LatentConfig, RunConfig, SampleConfig, is_autoencoder};
 use crossfade::convert::convert;
 use crossfade::data::Dataset;
 use crossfade::engine::{Device, Tensor, from_host, to_host};
-use crossfade::generate::{Job, Shard, reproduce, run};
+use crossfade::generate::{Edit, EditRecipe, Job, Pipeline, Shard, Source, reproduce, reproduce_edit, run};
 use crossfade::latent::{AutoencoderCheckpoint, Batches, Latent, Originals, reconstruct};
 use crossfade::loader::LoaderConfig;
 use crossfade::loss::AutoencoderLoss;
@@ -209,12 +209,42 @@ fn one_checkpoint_holds_both_stages() {
     let image = crossfade::data::Image::decode(&std::fs::read(&picture).unwrap(), &picture).unwrap();
     assert_eq!((image.width, image.height), (16, 16));
     assert!(reproduce(&picture, Some(&trained.path), None, &Device::flex()).unwrap().identical);
+    edits_on_latents(&trained, &picture, &dir.path().join("edited.png"));
     // The pictures through the autoencoder once more, also at a size that its factor does not divide.
     let originals = Originals { path: &out, limit: 9, resolution: Some(15) };
     let seen =
         reconstruct(&trained.path, Weights::Ema, &originals, &dir.path().join("back"), &Device::flex(), &mut |_, _| ())
             .unwrap();
     assert!(seen.images.len() == 6 && seen.mean_psnr > 3.0, "{seen:?}");
+}
+
+/// Editing encodes the picture, also in tiles, and is made again from its recipe; strength 1 makes the image of the seed.
+fn edits_on_latents(trained: &Checkpoint, picture: &Path, out: &Path) {
+    let sample = SampleConfig { steps: 4, ..trained.config.sample.clone() };
+    let pipeline = Pipeline::open(trained, Weights::Ema, &sample, &Device::flex()).unwrap();
+    assert_eq!(pipeline.picture_size().unwrap(), (3, 16));
+    let source = Source::read(picture).unwrap();
+    let edit = |strength: f64, index: u64| {
+        let edit = (Edit::Strength(strength), (1, index));
+        let recipe = EditRecipe::new(trained, Weights::Ema, &pipeline, (&source, None), edit.0, edit.1).unwrap();
+        let applied = pipeline.change(&source, &recipe, out).unwrap();
+        assert_eq!((applied.width, applied.height, applied.windows), (16, 16, 1));
+        let input = [picture.to_path_buf()];
+        let again = reproduce_edit(out, Some(&trained.path), None, &input, &Device::flex()).unwrap().unwrap();
+        assert!(again.identical);
+        crossfade::data::Image::read(out).unwrap()
+    };
+    assert_eq!(edit(1.0, 2), pipeline.images(1, 2..3).unwrap()[0]);
+    assert!(edit(0.5, 0) != edit(0.5, 1));
+    assert_eq!(edit(0.0, 0), crossfade::data::Image::read(picture).unwrap(), "nothing is encoded without a step");
+    let large = crossfade::data::DataConfig::Procedural { seed: 9, len: 4 }.open(40, 3).unwrap().get(2).unwrap();
+    let file = out.with_extension("large.png");
+    std::fs::write(&file, large.encode_png(&[]).unwrap()).unwrap();
+    let source = Source::read(&file).unwrap();
+    let edit = Edit::Strength(0.5);
+    let recipe = EditRecipe::new(trained, Weights::Ema, &pipeline, (&source, None), edit, (1, 0)).unwrap();
+    let tiles = pipeline.change(&source, &recipe, out).unwrap();
+    assert!(tiles.width == 40 && tiles.windows > 4, "{tiles:?}");
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use crossfade::apply::{Application, Options};
 use crossfade::checkpoint::{self, Checkpoint, Weights};
 use crossfade::config::{RunConfig, SampleConfig};
+use crossfade::data::image16::{Format, write_rows};
 use crossfade::data::{DataConfig, Fit, Image, Image16, Planes};
 use crossfade::engine::{Device, to_host};
-use crossfade::generate::Pipeline;
+use crossfade::generate::{Edit, EditRecipe, Pipeline, Source, reproduce_edit};
 use crossfade::lab::{GaussianOracle, Mixture, Oracle, Points};
 use crossfade::math::{Adm, Attenuation, Grid, GridKind, NoiseScale, Process};
 use crossfade::nn::{Decoders, UNetConfig};
@@ -13,7 +14,7 @@ use crossfade::sample::gaussian::GaussianProblem;
 use crossfade::sample::{AttenuationProblem, Form, Sampler};
 use crossfade::task::TaskConfig;
 use crossfade::train::{RunDir, train};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 /// The root mean square of what a round trip of `steps` steps changes.
@@ -186,4 +187,105 @@ fn what_cannot_be_edited_is_refused_with_a_reason() {
     let cld = pipeline(&checkpoint, &SampleConfig::default());
     assert!(refused(cld.edit_model(0.5, 0, false).map(|_| ())).contains("velocity"));
     assert_eq!(Sampler::inverting(cld.process()), None);
+}
+
+/// A picture of 19x11 pixels with transparency.
+fn transparent(path: &Path) {
+    let format = Format { width: 19, height: 11, channels: 3, alpha: true, deep: false };
+    write_rows(path, format, &[], |rows| {
+        for y in 0..11 {
+            let row: Vec<f32> = (0..19 * 3).map(|i| (i * (y + 2) % 17) as f32 / 8.5 - 1.0).collect();
+            let shares: Vec<f32> = (0..19).map(|x| (x + y) as f32 / 29.0).collect();
+            rows.row(&row, Some(&shares)).unwrap();
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// An edited file is made again, byte for byte, from its recipe, the checkpoint and the pictures; others are refused.
+#[test]
+fn an_edit_is_made_again_from_its_pictures() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let sets = ["network.classes=6", "train.label_dropout=0.3", "process.kind=flow"];
+    let checkpoint = trained(&sets, &at("run"));
+    transparent(&at("alpha.png"));
+    for (name, image) in [("a.png", picture(8)), ("b.png", picture(8).flip())] {
+        std::fs::write(at(name), image.encode_png(&[]).unwrap()).unwrap();
+    }
+    let [a, b, alpha] = ["a.png", "b.png", "alpha.png"].map(|name| Source::read(&at(name)).unwrap());
+    let sample = SampleConfig { class: "sea".into(), guidance: 1.5, steps: 6, ..checkpoint.config.sample.clone() };
+    let change = pipeline(&checkpoint, &sample);
+    let random = pipeline(&checkpoint, &SampleConfig { class: "random".into(), ..sample.clone() });
+    let invert = pipeline(&checkpoint, &SampleConfig { sampler: Sampler::Heun, eta: 0.0, ..sample });
+    let recipe = |pipeline: &Pipeline, source: &Source, fit: Option<Fit>, edit: Edit, index: u64| {
+        EditRecipe::new(&checkpoint, Weights::Model, pipeline, (source, fit), edit, (5, index)).unwrap()
+    };
+    // Tiles with transparency, a fitted picture, a drawn class, a round trip, a place between two pictures.
+    let tiled = recipe(&change, &alpha, None, Edit::Strength(0.5), 2);
+    change.change(&alpha, &tiled, &at("tiled.png")).unwrap();
+    let fitted = recipe(&change, &alpha, Some(Fit::Crop), Edit::Strength(0.5), 0);
+    change.change(&alpha, &fitted, &at("fitted.png")).unwrap();
+    let drawn = recipe(&random, &a, None, Edit::Strength(0.7), 3);
+    random.change(&a, &drawn, &at("drawn.png")).unwrap();
+    assert!(checkpoint.class_names.contains(&drawn.sample.class), "the recipe names the class: {}", drawn.sample.class);
+    let trip = recipe(&invert, &a, None, Edit::Invert, 0);
+    let image = invert.round_trip(&a.fitted(&invert, None).unwrap(), 5).unwrap().image;
+    std::fs::write(at("trip.png"), trip.png(&image).unwrap()).unwrap();
+    let line = recipe(&invert, &a, None, Edit::Between { to: b.recipe.clone(), share: 0.25 }, 0);
+    let noises =
+        [&a, &b].map(|source| invert.invert(&Planes::from_image(&source.fitted(&invert, None).unwrap()), 5).unwrap());
+    let (images, _) = invert.between(&noises[0], &noises[1], &[0.0, 0.25, 1.0], 5).unwrap();
+    std::fs::write(at("line.png"), line.png(&images[1]).unwrap()).unwrap();
+
+    let again = |name: &str, inputs: &[PathBuf]| {
+        reproduce_edit(&at(name), Some(&checkpoint.path), None, inputs, &Device::flex()).map(Option::unwrap)
+    };
+    for name in ["tiled.png", "fitted.png", "drawn.png", "trip.png", "line.png"] {
+        // The pictures are found beside the results.
+        assert!(again(name, &[]).unwrap().identical, "{name}");
+    }
+    // Transparency is kept.
+    let [before, after] = ["alpha.png", "tiled.png"].map(|name| Image16::read(&at(name)).unwrap());
+    assert!(before.alpha.is_some() && before.alpha == after.alpha && before.values != after.values);
+    let error = again("trip.png", &[at("b.png")]).unwrap_err().to_string();
+    assert!(error.contains("b.png") && error.contains("not the picture that was edited"), "{error}");
+    std::fs::create_dir_all(at("far/away/from/it")).unwrap();
+    let moved = at("far/away/from/it/line.png");
+    std::fs::copy(at("line.png"), &moved).unwrap();
+    let error = reproduce_edit(&moved, Some(&checkpoint.path), None, &[], &Device::flex()).unwrap_err().to_string();
+    assert!(error.contains("--input") && error.contains("a.png"), "{error}");
+    assert!(reproduce_edit(&at("a.png"), None, None, &[], &Device::flex()).unwrap().is_none(), "not an edit");
+}
+
+/// A class and guidance change the result, and it does not depend on the threads.
+#[test]
+fn classes_and_guides_edit() {
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoint = trained(&["network.classes=6", "train.checkpoint_every=1", "train.keep=9"], dir.path());
+    let with = |class: &str, guidance: f64| {
+        let sample = SampleConfig { class: class.into(), guidance, steps: 6, ..checkpoint.config.sample.clone() };
+        pipeline(&checkpoint, &sample)
+    };
+    let image = picture(8);
+    let sea = edited(&with("sea", 1.0), &image, 0.6, 0, 1);
+    assert_eq!(sea, edited(&with("sea", 1.0), &image, 0.6, 0, 2));
+    assert_ne!(pixels(&sea), pixels(&edited(&with("rose", 1.0), &image, 0.6, 0, 1)));
+    let guided = edited(&with("sea", 2.0), &image, 0.6, 0, 1);
+    assert_ne!(pixels(&sea), pixels(&guided));
+    let early = checkpoint::list(&dir.path().join("checkpoints")).unwrap()[0].1.clone();
+    let auto = with("sea", 2.0).guided_by(&Checkpoint::open(&early).unwrap(), Weights::Model).unwrap();
+    let auto = [1, 2].map(|threads| edited(&auto, &image, 0.6, 0, threads));
+    assert!(auto[0] == auto[1] && pixels(&auto[0]) != pixels(&guided));
+    // Noise belongs to a picture and its class.
+    let midpoint = |class: &str| SampleConfig {
+        sampler: Sampler::Midpoint,
+        class: class.into(),
+        ..checkpoint.config.sample.clone()
+    };
+    let error =
+        pipeline(&checkpoint, &midpoint("random")).invert(&Planes::from_image(&image), 0).err().unwrap().to_string();
+    assert!(error.contains("give a class"), "{error}");
+    assert!(pipeline(&checkpoint, &midpoint("sea")).invert(&Planes::from_image(&image), 0).is_ok());
 }

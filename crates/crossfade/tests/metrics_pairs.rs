@@ -82,7 +82,7 @@ fn value(name: &str, output: &Raster, target: &Raster, protocol: &Protocol) -> R
     let metric = metric(name, protocol);
     let mut accumulator = metric.accumulator();
     let (output, target) = (output.clone(), Some(target.clone()));
-    let sample = Sample { name: "pair".into(), origin: "pair".into(), output, target };
+    let sample = Sample { name: "pair".into(), origin: "pair".into(), output, target, class: None };
     accumulator.add(vec![sample]).map_err(|e| e.to_string())?;
     Ok(accumulator.finish().unwrap().report.get(name).unwrap())
 }

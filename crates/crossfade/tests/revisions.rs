@@ -65,7 +65,7 @@ fn metrics() -> Vec<(String, u32, f64)> {
             Compared::Target => (176, 3, 2),
             Compared::Map => (48, 1, 3),
             Compared::ImageSet { .. } => (16, 3, 12),
-            Compared::Nothing | Compared::Segmentations => continue,
+            Compared::Nothing | Compared::Data | Compared::Segmentations => continue,
         };
         if metric.network.is_some() {
             continue;
@@ -80,6 +80,7 @@ fn metrics() -> Vec<(String, u32, f64)> {
             origin: k.to_string().into(),
             output: image(k, side, channels).into(),
             target: metric.needs_targets().then(|| image(100 + k, side, channels).into()),
+            class: None,
         };
         accumulator.add((0..count).map(sample).collect()).unwrap();
         let values = accumulator.finish().unwrap().report.values;

@@ -6,7 +6,7 @@ use crossfade::config::{Axes, Evaluate, Study};
 use crossfade::engine::Device;
 use crossfade::generate::Shard;
 use crossfade::metrics::RegisteredMetric;
-use crossfade::study::{Event, Only, Options, Outcome, Plan, ProfileRequest, Request};
+use crossfade::study::{Event, Measuring, Only, Options, Outcome, Plan, ProfileRequest, Request};
 use crossfade::study::{compare, merge, run, sweep_profiles};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -489,12 +489,14 @@ held_out = ["data.seed=9", "data.len=4"]
     // Both models side by side: the same numbers as in the studies, no training images needed.
     let request = Request {
         checkpoints: ["out", "residual"].map(|name| dir.path().join(name).join("models/adm")),
-        sample: plan.study.sample.clone(),
-        evaluate: plan.study.evaluate.clone(),
-        out: dir.path().join("compared"),
-        data_root: None,
-        weights: None,
-        batch: 16,
+        measuring: Measuring {
+            sample: plan.study.sample.clone(),
+            evaluate: plan.study.evaluate.clone(),
+            out: dir.path().join("compared"),
+            data_root: None,
+            weights: None,
+            batch: 16,
+        },
     };
     let compared = compare(&request, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap().unwrap();
     assert_eq!(compared.results.rows[1].entries[0].as_ref().unwrap().mean, Some(decibels));
@@ -503,9 +505,10 @@ held_out = ["data.seed=9", "data.len=4"]
     let larger = Plan::open(&path, &["set=[\"task.scale=4\"]"], None).unwrap();
     go(&larger, &Options { only: Only::Train, ..options(dir.path().join("larger")) }, usize::MAX);
     let checkpoints = ["out", "larger"].map(|name| dir.path().join(name).join("models/adm"));
-    let different = Request { checkpoints, out: dir.path().join("different"), ..request };
+    let measuring = Measuring { out: dir.path().join("different"), ..request.measuring };
+    let different = Request { checkpoints, measuring };
     let error = compare(&different, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap_err();
-    assert!(error.to_string().contains("task.scale is 2 and 4") && !different.out.exists(), "{error}");
+    assert!(error.to_string().contains("task.scale is 2 and 4") && !different.measuring.out.exists(), "{error}");
     // A network that makes no numbers is told, not measured as black pictures.
     let wild = ["set=[\"train.steps=1\", \"optim.warmup=0\", \"optim.clip=1e30\", \"optim.lr=1e18\"]"];
     let (outcome, _) = go(&Plan::open(&path, &wild, None).unwrap(), &options(dir.path().join("wild")), usize::MAX);
@@ -542,6 +545,24 @@ fn the_studies_open() {
     assert!(count >= 8, "{count} studies");
 }
 
+fn measuring(steps: Vec<usize>, out: PathBuf) -> Measuring {
+    Measuring {
+        sample: Axes { steps, seeds: vec![0, 1], count: 24, ..Axes::default() },
+        evaluate: Evaluate { metric: RegisteredMetric::parse("pixel-frechet").unwrap(), ..Evaluate::default() },
+        out,
+        data_root: None,
+        weights: None,
+        batch: 16,
+    }
+}
+
+/// The same with bits per dimension, for which nothing is sampled.
+fn measuring_bits(out: PathBuf) -> Measuring {
+    let mut bits = measuring(vec![], out);
+    (bits.sample.evaluations, bits.evaluate.metric) = (vec![2, 3], RegisteredMetric::parse("nll").unwrap());
+    bits
+}
+
 #[test]
 fn two_checkpoints_are_compared_from_the_same_noise() {
     let dir = tempfile::tempdir().unwrap();
@@ -549,19 +570,14 @@ fn two_checkpoints_are_compared_from_the_same_noise() {
     go(&plan(dir.path()), &Options { only: Only::Train, ..options(at("study")) }, usize::MAX);
     let request = |b: &str| Request {
         checkpoints: [at("study/models/adm"), at(b)],
-        sample: Axes { steps: vec![2, 4], seeds: vec![0, 1], count: 24, ..Axes::default() },
-        evaluate: Evaluate { metric: RegisteredMetric::parse("pixel-frechet").unwrap(), ..Evaluate::default() },
-        out: at(&format!("against {}", b.replace('/', " "))),
-        data_root: None,
-        weights: None,
-        batch: 16,
+        measuring: measuring(vec![2, 4], at(&format!("against {}", b.replace('/', " ")))),
     };
     let compared =
         |request: &Request| compare(request, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap().unwrap();
     let mut twice = request("study/models/adm");
-    twice.sample.seeds = vec![3, 3];
+    twice.measuring.sample.seeds = vec![3, 3];
     let error = compare(&twice, &Device::flex(), &AtomicBool::new(false), &mut |_| ()).unwrap_err();
-    assert!(error.to_string().contains("sample.seeds: must be distinct") && !twice.out.exists(), "{error}");
+    assert!(error.to_string().contains("sample.seeds: must be distinct") && !twice.measuring.out.exists(), "{error}");
     let same = compared(&request("study/models/adm"));
     assert!(same.likeness.iter().all(|l| l.psnr == 100.0) && same.differences.is_empty());
     assert!(same.denoising.len() == 9 && same.denoising.iter().all(|at| at.rms[0] == at.rms[1]));
@@ -569,7 +585,8 @@ fn two_checkpoints_are_compared_from_the_same_noise() {
     let [least, most] = [same.denoising[0].rms[0], same.denoising[8].rms[0]];
     assert!(least < 0.1 && most > 0.2, "{least} {most}");
     // What the directory knew of the earlier B is forgotten.
-    let other = Request { out: request("study/models/adm").out, ..request("study/models/flow-heun") };
+    let measuring = request("study/models/adm").measuring;
+    let other = Request { measuring, ..request("study/models/flow-heun") };
     let found = compared(&other);
     assert!(found.likeness.iter().all(|l| l.psnr < 60.0) && found.likeness.len() == 2);
     let [a, b] = &found.sides;
@@ -577,8 +594,12 @@ fn two_checkpoints_are_compared_from_the_same_noise() {
     let kind = found.differences.iter().find(|d| d.key == "process.kind").unwrap();
     assert_eq!(kind.values, ["adm", "flow"].map(|name| Some(format!("\"{name}\""))));
     assert!(found.to_string().contains("process.kind: \"adm\" | \"flow\""));
-    assert!(std::fs::read_to_string(other.out.join("comparison.html")).unwrap().contains("A above, B below"));
+    assert!(std::fs::read_to_string(other.measuring.out.join("comparison.html")).unwrap().contains("A above, B below"));
     assert!(checkpoint::newest(&at("study/models/adm")).is_ok());
+    // By bits per dimension no images are made.
+    let bits = compared(&Request { measuring: measuring_bits(at("bits")), ..request("study/models/flow-heun") });
+    assert!(bits.likeness.is_empty() && bits.results.progress() == (8, 8), "{bits}");
+    assert!(bits.to_string().contains("bits per dimension (lower is better)"), "{bits}");
 }
 
 /// Averages of several widths are made from one run and measured like models; the stored ones are taken as they are.
@@ -594,12 +615,7 @@ fn averages_of_one_run_are_measured_over_their_width() {
         run: at("study/models/adm"),
         sigmas: vec![0.05, 0.08, 0.2],
         step: None,
-        sample: Axes { steps: vec![1, 2], seeds: vec![0, 1], count: 24, ..Axes::default() },
-        evaluate: Evaluate { metric: RegisteredMetric::parse("pixel-frechet").unwrap(), ..Evaluate::default() },
-        out: at("widths"),
-        data_root: None,
-        weights: None,
-        batch: 16,
+        measuring: measuring(vec![1, 2], at("widths")),
     };
     let swept =
         |request: &ProfileRequest| sweep_profiles(request, &Device::flex(), &AtomicBool::new(false), &mut |_| ());
@@ -612,6 +628,9 @@ fn averages_of_one_run_are_measured_over_their_width() {
     // Again, and nothing is measured anew: the averages are the same bytes.
     let again = swept(&request).unwrap().unwrap();
     assert_eq!(again.results.csv(), found.results.csv());
+    let bits = ProfileRequest { measuring: measuring_bits(at("bits")), ..request.clone() };
+    let bits = swept(&bits).unwrap().unwrap();
+    assert!(std::fs::read_to_string(&bits.chart).unwrap().contains("bits per dimension"));
     let error = swept(&ProfileRequest { run: at("study"), ..request }).unwrap_err().to_string();
     assert!(error.contains("checkpoints"), "{error}");
 }

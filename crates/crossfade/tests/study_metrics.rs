@@ -208,6 +208,11 @@ fn slips_in_the_evaluate_section_are_told_with_what_was_meant() {
         let held_out = if metric.needs_targets() { "held_out = [\"data.seed=9\"]" } else { "" };
         let text =
             STUDY.replace("metric = \"METRIC\"\nheld_out = [HELD_OUT]", &format!("metric = \"{name}\"\n{held_out}"));
+        // A metric of the network has no sampler and no steps.
+        let text = match metric.measures_network() {
+            true => text.replace("samplers = [\"first-order\"]\nsteps", "evaluations"),
+            false => text,
+        };
         let read = Study::parse(&text.replace("count = 3", "count = 20"), "s.toml");
         assert_eq!(read.is_ok(), metric.compared != Compared::Segmentations, "{name}: {read:?}");
     }

@@ -22,6 +22,7 @@ use std::path::PathBuf;
   crossfade average runs/tiny --sigma 0.15 --at 1500 --out early.safetensors
   crossfade sample runs/tiny/sigma-0.15.safetensors --out pictures
   crossfade average runs/tiny --sweep 0.02..0.25 --points 6 --metric pixel-frechet --count 500 --out widths
+  crossfade average runs/tiny --sweep 0.02..0.25 --points 6 --metric nll --count 500 --out widths
 
 The options below --sweep are for it alone. Its directory gets the averages, profiles.svg
 with the metric over the width, and the files of a study.")]
@@ -108,16 +109,12 @@ pub fn run(args: &AverageArgs, context: &Context) -> Result<()> {
 
 fn sweep(args: &AverageArgs, context: &Context) -> Result<()> {
     let Some(range) = args.sweep else { return Err(Error::request("--sigma or --sweep is needed").into()) };
+    let out = args.out.clone().unwrap_or_else(|| args.run.join("widths"));
     let request = ProfileRequest {
         run: args.run.clone(),
         sigmas: widths(range, args.points),
         step: args.at,
-        sample: args.measure.axes(args.sampler.iter().cloned().collect()),
-        evaluate: args.measure.evaluate()?,
-        out: args.out.clone().unwrap_or_else(|| args.run.join("widths")),
-        data_root: args.measure.data_root.clone(),
-        weights: args.measure.weights.clone(),
-        batch: args.measure.batch as usize,
+        measuring: args.measure.measuring(args.sampler.iter().cloned().collect(), out)?,
     };
     let stop = stop_on_interrupt()?;
     let mut shown = ProgressBars::new(context);

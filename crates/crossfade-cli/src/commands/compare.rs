@@ -14,6 +14,7 @@ use std::path::PathBuf;
   crossfade compare runs/a runs/b --metric pixel-frechet --count 1000       needs no weights
   crossfade compare runs/a runs/b --evaluations 5,10,25 --count 5000 --out a-against-b
   crossfade compare old.safetensors new.safetensors --samplers ab2 --steps 10 --json
+  crossfade compare runs/a runs/b --metric nll --held-out data.split=test --count 1000 --evaluations 8
   crossfade compare runs/sr-a runs/sr-b --metric psnr --held-out data.path=photos/test --count 50
   crossfade compare runs/sal-a runs/sal-b --metric saliency --value max-f --held-out data.split=test --count 500
 
@@ -44,12 +45,7 @@ impl CompareArgs {
     fn request(&self) -> Result<Request> {
         Ok(Request {
             checkpoints: [self.a.clone(), self.b.clone()],
-            sample: self.measure.axes(self.samplers.clone()),
-            evaluate: self.measure.evaluate()?,
-            out: self.out.clone(),
-            data_root: self.measure.data_root.clone(),
-            weights: self.measure.weights.clone(),
-            batch: self.measure.batch as usize,
+            measuring: self.measure.measuring(self.samplers.clone(), self.out.clone())?,
         })
     }
 }

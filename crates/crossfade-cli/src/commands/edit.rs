@@ -1,25 +1,27 @@
 //! `crossfade edit`.
+mod pictures;
+
 use super::sample::{not_negative, open, two_times};
 use crate::cli::{Weights, one_of, sampler_names, unit_interval};
 use crate::context::Context;
-use crate::jobs::{ImageJob, check_overwrites, create_parent};
+use crate::jobs::create_parent;
 use crate::output::duration;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use crossfade::apply::{Application, Options};
+use crossfade::apply::Applied;
 use crossfade::checkpoint::Checkpoint;
 use crossfade::config::SampleConfig;
-use crossfade::data::{Fit, Image, Image16, Planes, contact_sheet};
+use crossfade::data::{Fit, Image, Planes, contact_sheet};
 use crossfade::engine::to_host;
 use crossfade::files::write_atomic;
-use crossfade::generate::Pipeline;
+use crossfade::generate::{Edit, EditRecipe, Noise, Pipeline, Source};
 use crossfade::math::{GridKind, Process};
 use crossfade::sample::Sampler;
-use crossfade::task::TaskConfig;
 use crossfade::tensorfile::save_tensors;
 use crossfade::{Error, RunConfig};
+use pictures::{Picture, pictures};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Change a picture with a trained network, invert it to noise, or blend it with another one
 #[derive(Debug, Args)]
@@ -27,6 +29,7 @@ use std::path::{Path, PathBuf};
   crossfade edit photo.png changed.png --checkpoint runs/cifar --strength 0.6 --steps 50
   crossfade edit photo.png cat.png --checkpoint runs/cifar10-classes --strength 0.7 --class cat --guidance 2
   crossfade edit photo.png variations --checkpoint runs/cifar --strength 0.5 --count 16
+  crossfade edit photos changed --checkpoint runs/cifar --strength 0.4                    every picture of a folder
   crossfade edit photo.jpg changed.png --checkpoint runs/cifar --strength 0.6 --fit crop
   crossfade edit photo.png same.png --checkpoint runs/cifar --invert --steps 50 --noise noise.safetensors
   crossfade edit a.png between --checkpoint runs/cifar --to b.png --count 9 --steps 50
@@ -34,13 +37,16 @@ use std::path::{Path, PathBuf};
 --strength X noises the picture and runs the last share X of the sampler's steps: 0 returns the
 picture, 1 starts from pure noise and forgets it. A picture larger than the network's size is
 changed in overlapping tiles, unless --fit is given. --invert runs the sampler from the picture up
-to noise and back, and prints what the round trip has changed.")]
+to noise and back, and prints what the round trip has changed.
+
+The PNG stores the options and a digest of IN, so that `crossfade reproduce` can make it again from the
+same picture. Transparency and 16 bits are kept with --strength; turned photos are turned upright.")]
 pub struct EditArgs {
-    /// Picture: PNG, JPEG or WebP
+    /// Picture (PNG, JPEG or WebP), or a folder of pictures
     #[arg(value_name = "IN")]
     input: PathBuf,
 
-    /// PNG file to write; a folder with --to, or with a --count above 1
+    /// PNG file to write; a folder with --to, with a --count above 1, or if IN is a folder
     #[arg(value_name = "OUT")]
     output: PathBuf,
 
@@ -96,6 +102,10 @@ pub struct EditArgs {
     /// Times between which steps are guided, for example 0.2,0.8; t = 1 is noise, t = 0 the picture [default: 0,1]
     #[arg(long, value_name = "FROM,TO", value_parser = two_times, requires = "guidance")]
     guidance_interval: Option<[f64; 2]>,
+
+    /// Weaker checkpoint or run to guide with, in place of the network's own prediction without a class
+    #[arg(long, value_name = "CHECKPOINT", requires = "guidance")]
+    guide: Option<PathBuf>,
 
     /// Seed of the noise; variation k of a seed is always the same
     #[arg(long, value_name = "S", default_value_t = 0)]
@@ -157,54 +167,49 @@ impl EditArgs {
     fn inverts(&self) -> bool {
         self.invert || self.to.is_some()
     }
-
-    /// The files to write; an error if one of them is an input.
-    fn outputs(&self) -> Result<Vec<PathBuf>> {
-        let count = self.count.unwrap_or(if self.to.is_some() { 9 } else { 1 });
-        let is_folder = self.to.is_some() || count > 1;
-        let file = |k: u64| if is_folder { self.output.join(format!("{k:06}.png")) } else { self.output.clone() };
-        let outputs: Vec<PathBuf> = (0..count).map(file).collect();
-        if !is_folder && self.output.is_dir() {
-            return Err(Error::file(&self.output, "is a folder; give the name of a PNG file").into());
-        }
-        let others = is_folder.then(|| self.output.join("sheet.png")).into_iter().chain(self.noise.clone());
-        let name = String::new();
-        let job = |to: PathBuf| ImageJob { name: name.clone(), from: self.input.clone(), to };
-        let jobs: Vec<ImageJob> = outputs.iter().cloned().chain(others).map(job).collect();
-        check_overwrites(&jobs, self.to.as_slice(), &[])?;
-        Ok(outputs)
-    }
-
-    /// What a PNG tells about its making.
-    fn recipe(&self, checkpoint: &Checkpoint, config: &SampleConfig, index: usize) -> Value {
-        let name = |path: &Path| path.file_name().map(|n| n.to_string_lossy().into_owned());
-        json!({
-            "version": env!("CARGO_PKG_VERSION"), "checkpoint": name(&checkpoint.path), "checksum": checkpoint.checksum,
-            "picture": name(&self.input), "to": self.to.as_deref().and_then(name), "strength": self.strength,
-            "invert": self.invert, "sample": config, "seed": self.seed, "index": index,
-        })
-    }
 }
 
-/// Edits the picture.
+/// Edits the pictures.
 pub fn run(args: &EditArgs, context: &Context) -> Result<()> {
-    let outputs = args.outputs()?;
+    let pictures = pictures(args)?;
     let checkpoint = open(&args.checkpoint)?;
     let config = args.sampling(&checkpoint.config)?;
-    let pipeline = Pipeline::open(&checkpoint, args.weights.into(), &config, &context.device)?;
-    pipeline.picture_size()?;
-    let job = Job { args, checkpoint: &checkpoint, config: &config, pipeline: &pipeline, outputs: &outputs };
-    let began = std::time::Instant::now();
-    let (text, mut facts) = match args.strength {
-        Some(strength) => job.change(strength, context),
-        None if args.invert => job.round_trip(),
-        None => job.interpolate(),
+    let mut pipeline = Pipeline::open(&checkpoint, args.weights.into(), &config, &context.device)?;
+    if let Some(guide) = &args.guide {
+        pipeline = pipeline.guided_by(&open(guide)?, args.weights.into())?;
     }
-    .with_context(|| format!("editing {}", args.input.display()))?;
+    pipeline.picture_size()?;
+    let job = Job { args, checkpoint: &checkpoint, config: &config, pipeline: &pipeline };
+    let began = std::time::Instant::now();
+    let mut progress = context.progress("pictures", pictures.len() as u64);
+    let mut made: Vec<(String, Value)> = vec![];
+    for picture in &pictures {
+        let source = Source::read(&picture.from)?;
+        let (text, mut facts) = match args.strength {
+            Some(strength) => job.change(picture, &source, strength),
+            None if args.invert => job.round_trip(picture, &source),
+            None => job.interpolate(picture, &source),
+        }
+        .with_context(|| format!("editing {}", picture.from.display()))?;
+        facts["files"] = json!(picture.to);
+        made.push((text, facts));
+        progress.set(made.len() as u64, pictures.len() as u64);
+    }
+    drop(progress);
     let seconds = began.elapsed().as_secs_f64();
-    facts["seconds"] = json!(seconds);
-    facts["files"] = json!(outputs);
-    context.print(format!("{text}, {}", duration(seconds)), facts)
+    let lines: Vec<&str> = made.iter().map(|(text, _)| text.as_str()).collect();
+    let text = format!("{}, {}", lines.join("\n"), duration(seconds));
+    let facts = match &mut made[..] {
+        [(_, facts)] if !args.input.is_dir() => {
+            facts["seconds"] = json!(seconds);
+            facts.take()
+        }
+        _ => {
+            let each: Vec<Value> = made.iter_mut().map(|(_, facts)| facts.take()).collect();
+            json!({ "pictures": each, "seconds": seconds })
+        }
+    };
+    context.print(text, facts)
 }
 
 struct Job<'a> {
@@ -212,68 +217,61 @@ struct Job<'a> {
     checkpoint: &'a Checkpoint,
     config: &'a SampleConfig,
     pipeline: &'a Pipeline,
-    outputs: &'a [PathBuf],
 }
 
 impl Job<'_> {
+    fn recipe(&self, source: &Source, edit: Edit, index: u64) -> Result<EditRecipe> {
+        let (weights, of) = (self.args.weights.into(), (source, self.args.fit.map(Fit::from)));
+        Ok(EditRecipe::new(self.checkpoint, weights, self.pipeline, of, edit, (self.args.seed, index))?)
+    }
+
     /// Variations: the picture is noised and sampled again.
-    fn change(&self, strength: f64, context: &Context) -> Result<(String, Value)> {
-        let (_, side) = self.pipeline.picture_size()?;
-        let mut picture = Image16::read(&self.args.input)?;
-        if let Some(fit) = self.args.fit {
-            picture = Image16::from_image(&self.pipeline.fitted(&picture.to_image(), Some(fit.into()))?);
-        }
-        let tiled = (picture.width, picture.height) != (side, side);
-        let model = self.pipeline.edit_model(strength, self.args.seed, tiled)?;
-        let options = Options { window: Some(side), ..Options::default() };
-        let mut progress = context.progress("pictures", self.outputs.len() as u64);
-        let (mut tiles, mut made) = (0, vec![]);
-        for (k, to) in self.outputs.iter().enumerate() {
+    fn change(&self, picture: &Picture, source: &Source, strength: f64) -> Result<(String, Value)> {
+        let (mut last, mut shown) = (None, vec![]);
+        for (k, to) in picture.to.iter().enumerate() {
             create_parent(to)?;
-            let text = self.args.recipe(self.checkpoint, self.config, k).to_string();
-            let texts = [("crossfade-edit", text.as_str())];
-            let application =
-                Application { task: &TaskConfig::default(), model: &model, options: &options, texts: &texts };
-            tiles = application.run(&picture, None, k as u64, to, &mut |_, _| ())?.windows;
-            if self.outputs.len() > 1 && made.len() < SHEET_LIMIT && !tiled {
-                made.push(Image::read(to)?);
+            let recipe = self.recipe(source, Edit::Strength(strength), picture.first.wrapping_add(k as u64))?;
+            let applied = self.pipeline.change(source, &recipe, to)?;
+            // Pictures of any size would make a sheet of any size.
+            if picture.folder.is_some() && shown.len() < SHEET_LIMIT && applied.windows == 1 {
+                shown.push(Image::read(to)?);
             }
-            progress.set(k as u64 + 1, self.outputs.len() as u64);
+            last = Some(applied);
         }
-        drop(progress);
-        self.sheet(&made, (made.len() as f64).sqrt().ceil() as usize)?;
-        let (width, height, steps) = (picture.width, picture.height, model.steps());
+        self.sheet(picture, &shown, (shown.len() as f64).sqrt().ceil() as usize)?;
+        let Applied { width, height, windows } = last.context("nothing was made")?;
+        let steps = self.pipeline.steps_of_strength(strength)?;
         let text = format!(
-            "{}: {width}x{height}, {tiles} {}, the last {steps} of {} steps, sampler {}",
-            self.args.output.display(),
-            if tiles == 1 { "tile" } else { "tiles" },
+            "{}: {width}x{height}, {windows} {}, the last {steps} of {} steps, sampler {}",
+            picture.folder.as_ref().unwrap_or(&picture.to[0]).display(),
+            if windows == 1 { "tile" } else { "tiles" },
             self.config.times(self.pipeline.process())?.len() - 1,
             self.config.sampler.name()
         );
-        Ok((text, json!({ "width": width, "height": height, "tiles": tiles, "steps": steps, "sample": self.config })))
+        Ok((text, json!({ "width": width, "height": height, "tiles": windows, "steps": steps, "sample": self.config })))
     }
 
     /// Picture to noise to picture.
-    fn round_trip(&self) -> Result<(String, Value)> {
-        let (image, picture) = self.read(&self.args.input)?;
-        let noise = self.pipeline.invert(&picture, self.args.seed)?;
-        let back = self.pipeline.sample_noise(&noise.values, self.args.seed)?;
-        let result = self.pipeline.decode(back.x0.0).pop().context("the sampler returned no picture")?;
-        self.write(std::slice::from_ref(&result), 0)?;
+    fn round_trip(&self, picture: &Picture, source: &Source) -> Result<(String, Value)> {
+        let image = source.fitted(self.pipeline, self.args.fit.map(Fit::from))?;
+        let found = self.pipeline.round_trip(&image, self.args.seed)?;
+        let (recipe, to) = (self.recipe(source, Edit::Invert, 0)?, &picture.to[0]);
+        create_parent(to)?;
+        write_atomic(to, &recipe.png(&found.image)?)?;
         if let Some(file) = &self.args.noise {
             create_parent(file)?;
-            let tensor = ("noise".into(), noise.values.0.dims().to_vec(), to_host(noise.values.0.clone()));
-            let recipe = self.args.recipe(self.checkpoint, self.config, 0).to_string();
-            save_tensors(file, &[tensor], &[("crossfade-edit".to_string(), recipe)].into())?;
+            let noise = found.noise.values.0;
+            let tensor = ("noise".into(), noise.dims().to_vec(), to_host(noise));
+            save_tensors(file, &[tensor], &[("crossfade-edit".to_string(), recipe.text()?)].into())?;
         }
-        let largest = image.pixels.iter().zip(&result.pixels).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0);
-        let (psnr, evaluations) = (image.psnr(&result), noise.evaluations + back.nfe);
+        let largest = image.pixels.iter().zip(&found.image.pixels).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0);
+        let (psnr, evaluations) = (image.psnr(&found.image), found.evaluations);
         let mut text = format!(
             "{}: the round trip changed the picture to a PSNR of {psnr:.2} dB, at most {largest} of 255 levels",
-            self.args.output.display()
+            to.display()
         );
         // What no sampler can restore is told apart.
-        let autoencoder = self.pipeline.reconstructed(&picture).map(|alone| image.psnr(&alone));
+        let autoencoder = self.pipeline.reconstructed(&Planes::from_image(&image)).map(|alone| image.psnr(&alone));
         if let Some(alone) = autoencoder {
             text += &format!(" (the autoencoder alone: {alone:.2} dB)");
         }
@@ -287,57 +285,45 @@ impl Job<'_> {
     }
 
     /// Pictures between two pictures.
-    fn interpolate(&self) -> Result<(String, Value)> {
-        let to = self.args.to.as_ref().context("--to is missing")?;
+    fn interpolate(&self, picture: &Picture, source: &Source) -> Result<(String, Value)> {
+        let to = Source::read(self.args.to.as_ref().context("--to is missing")?)?;
         let seed = self.args.seed;
-        let [a, b] = [self.read(&self.args.input)?.1, self.read(to)?.1];
-        let [a, b] = [self.pipeline.invert(&a, seed)?, self.pipeline.invert(&b, seed)?];
-        let last = (self.outputs.len().max(2) - 1) as f64;
-        let shares: Vec<f64> = (0..self.outputs.len()).map(|k| k as f64 / last).collect();
+        let noise = |source: &Source| -> Result<Noise> {
+            let image = source.fitted(self.pipeline, self.args.fit.map(Fit::from))?;
+            Ok(self.pipeline.invert(&Planes::from_image(&image), seed)?)
+        };
+        let (a, b) = (noise(source)?, noise(&to)?);
+        let last = (picture.to.len().max(2) - 1) as f64;
+        let shares: Vec<f64> = (0..picture.to.len()).map(|k| k as f64 / last).collect();
         let (mut shown, mut evaluations) = (vec![], 0);
-        for (n, shares) in shares.chunks(BATCH).enumerate() {
+        for (shares, files) in shares.chunks(BATCH).zip(picture.to.chunks(BATCH)) {
             let (images, nfe) = self.pipeline.between(&a, &b, shares, seed)?;
             evaluations = nfe;
-            self.write(&images, n * BATCH)?;
+            for ((image, file), &share) in images.iter().zip(files).zip(shares) {
+                create_parent(file)?;
+                let edit = Edit::Between { to: to.recipe.clone(), share };
+                write_atomic(file, &self.recipe(source, edit, 0)?.png(image)?)?;
+            }
             shown.extend(images);
         }
         shown.truncate(SHEET_LIMIT);
-        self.sheet(&shown, shown.len().min(16))?;
+        self.sheet(picture, &shown, shown.len().min(16))?;
+        let inversion = a.evaluations + b.evaluations;
         let text = format!(
-            "{}: {} pictures, {} network evaluations for the noise of both ends, {evaluations} for each picture, sampler {}",
+            "{}: {} pictures, {inversion} network evaluations for the noise of both ends, {evaluations} for each picture, \
+             sampler {}",
             self.args.output.display(),
-            self.outputs.len(),
-            a.evaluations + b.evaluations,
+            picture.to.len(),
             self.config.sampler.name()
         );
-        let facts =
-            json!({ "evaluations": evaluations, "inversion": a.evaluations + b.evaluations, "sample": self.config });
-        Ok((text, facts))
-    }
-
-    /// Reads a picture at the network's size; transparent pixels are blended with white, as in a dataset.
-    fn read(&self, path: &Path) -> Result<(Image, Planes)> {
-        let fit = self.args.fit.map(Fit::from);
-        let image = self.pipeline.fitted(&Image::read(path)?, fit).with_context(|| path.display().to_string())?;
-        let planes = Planes::from_image(&image);
-        Ok((image, planes))
-    }
-
-    /// Writes pictures to the outputs from number `first` on.
-    fn write(&self, images: &[Image], first: usize) -> Result<()> {
-        for (k, (image, to)) in images.iter().zip(&self.outputs[first..]).enumerate() {
-            create_parent(to)?;
-            let text = self.args.recipe(self.checkpoint, self.config, first + k).to_string();
-            write_atomic(to, &image.encode_png(&[("crossfade-edit", &text)])?)?;
-        }
-        Ok(())
+        Ok((text, json!({ "evaluations": evaluations, "inversion": inversion, "sample": self.config })))
     }
 
     /// Writes the contact sheet of several pictures.
-    fn sheet(&self, images: &[Image], columns: usize) -> Result<()> {
-        let Some(first) = images.first() else { return Ok(()) };
+    fn sheet(&self, picture: &Picture, images: &[Image], columns: usize) -> Result<()> {
+        let (Some(first), Some(folder)) = (images.first(), &picture.folder) else { return Ok(()) };
         let drawn = contact_sheet(images, columns, 2, (64 / first.width).max(1));
-        Ok(write_atomic(self.args.output.join("sheet.png"), &drawn.encode_png(&[])?)?)
+        Ok(write_atomic(folder.join("sheet.png"), &drawn.encode_png(&[])?)?)
     }
 }
 

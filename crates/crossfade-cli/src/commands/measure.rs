@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use crossfade::config::{Axes, Evaluate};
 use crossfade::metrics::{METRIC_NAMES, RegisteredMetric};
+use crossfade::study::Measuring;
 use std::path::PathBuf;
 
 /// How images are made and measured.
@@ -25,7 +26,8 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(2..))]
     count: u64,
 
-    /// The metric; psnr, ssim, ms-ssim, lpips, saliency and edges compare with targets and need --held-out
+    /// The metric; psnr, ssim, ms-ssim, lpips, saliency and edges compare with targets and need --held-out; nll measures the
+    /// network at --evaluations noise levels of each of --count images, and samples nothing
     #[arg(long, default_value = "fid", value_parser = one_of(METRIC_NAMES))]
     metric: String,
 
@@ -42,46 +44,50 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "IMAGES", default_value = "auto")]
     reference: String,
 
-    /// For tasks: a setting that puts held-out images in the place of the training images, as data.path=photos/test
+    /// For tasks and nll: a setting that puts held-out images in the place of the training images, as data.path=photos/test or
+    /// data.split=test
     #[arg(long, value_name = "KEY=VALUE")]
     held_out: Vec<String>,
 
+    /// Also measure the images of each class, for fid, pixel-frechet and random-frechet
+    #[arg(long)]
+    per_class: bool,
+
     /// Directory that relative paths of images start from, those in the configuration too [default: the current one]
     #[arg(long, value_name = "DIR")]
-    pub data_root: Option<PathBuf>,
+    data_root: Option<PathBuf>,
 
     /// Weights of the metric's network: Inception's [default: the cached ones] or those of LPIPS
     #[arg(long, value_name = "FILE")]
-    pub weights: Option<PathBuf>,
+    weights: Option<PathBuf>,
 
     /// Images per batch; changes the speed and nothing else
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65536))]
-    pub batch: u64,
+    batch: u64,
 }
 
 impl MeasureArgs {
-    /// How images are made, with these samplers.
-    pub fn axes(&self, samplers: Vec<String>) -> Axes {
+    /// How checkpoints are measured with these samplers, with the results in `out`.
+    pub fn measuring(&self, samplers: Vec<String>, out: PathBuf) -> Result<Measuring> {
         let default = self.steps.is_empty() && self.evaluations.is_empty();
-        Axes {
+        let sample = Axes {
             samplers,
             steps: self.steps.clone(),
             evaluations: if default { vec![10] } else { self.evaluations.clone() },
             seeds: self.seeds.clone(),
             count: self.count,
             ..Axes::default()
-        }
-    }
-
-    /// How they are measured.
-    pub fn evaluate(&self) -> Result<Evaluate> {
-        Ok(Evaluate {
+        };
+        let evaluate = Evaluate {
             metric: RegisteredMetric::parse(&self.metric)?,
             value: self.value.clone(),
             protocol: self.protocol.clone(),
             reference: self.reference.clone(),
             held_out: self.held_out.clone(),
+            per_class: self.per_class,
             ..Evaluate::default()
-        })
+        };
+        let (data_root, weights) = (self.data_root.clone(), self.weights.clone());
+        Ok(Measuring { sample, evaluate, out, data_root, weights, batch: self.batch as usize })
     }
 }

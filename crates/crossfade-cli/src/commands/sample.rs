@@ -48,7 +48,8 @@ pub struct SampleArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub steps: Option<u64>,
 
-    /// Sampler; names of k-diffusion such as euler_ancestral or dpmpp_2m_sde are accepted too [default: from the configuration]
+    /// Sampler; names of k-diffusion such as dpmpp_2m_sde and of diffusers such as EulerAncestralDiscreteScheduler are accepted
+    /// too [default: from the configuration]
     #[arg(long, value_name = "NAME", value_parser = one_of(sampler_names()))]
     pub sampler: Option<String>,
 

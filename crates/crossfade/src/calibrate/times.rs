@@ -193,7 +193,7 @@ impl Sampling<'_> {
             self.done += images.len() as u64;
             let named = |(k, image): (usize, Image)| {
                 let name = (from + k as u64).to_string();
-                Sample { origin: name.clone().into(), name, output: image.into(), target: None }
+                Sample { origin: name.clone().into(), name, output: image.into(), target: None, class: None }
             };
             accumulator.add(images.into_iter().enumerate().map(named).collect())?;
             (self.progress)(self.done, self.all.max(self.done));

@@ -1,10 +1,9 @@
 //! The configuration of a study: models, samplers, seeds and a metric in one file.
+use super::evaluate::Evaluate;
 use super::read::Finding;
 use super::validate::Checks;
 use super::{Checked, finish, override_as, parse_as, read_text};
 use crate::error::Result;
-use crate::metrics::{Compared, RegisteredMetric, Value};
-use crossfade_math::nearest;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -53,6 +52,13 @@ pub struct StudyModel {
     /// Its weights of guidance, in place of the study's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guidance: Vec<f64>,
+    /// Its intervals of guided times, in place of the study's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guidance_intervals: Vec<[f64; 2]>,
+    /// The weaker network that guides it (a checkpoint or a run's directory, relative to the study's file); none for its
+    /// own prediction without a class. Rows with a guidance of 1 are not guided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guide: Option<PathBuf>,
 }
 
 /// How images are made; the `[sample]` section. Every combination of the lists is measured; an empty list stands for the
@@ -70,13 +76,17 @@ pub struct Axes {
     /// Weights of guidance; 1 for none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guidance: Vec<f64>,
+    /// Intervals of times in which steps are guided; those outside take one evaluation and not two.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guidance_intervals: Vec<[f64; 2]>,
     /// Steps of the sampler: the columns of the table.
     pub steps: Vec<usize>,
-    /// Network evaluations instead of steps: a sampler with two evaluations per step makes half as many steps.
+    /// Network evaluations instead of steps: a sampler with two evaluations per step makes half as many steps. A metric
+    /// that measures the network on data evaluates it so often on each image.
     pub evaluations: Vec<usize>,
     /// The seeds of sampling; each measurement is repeated with every one of them.
     pub seeds: Vec<u64>,
-    /// Images per measurement.
+    /// Images per measurement: those that are made, or those of the data that the network is measured on.
     pub count: u64,
 }
 
@@ -87,6 +97,7 @@ impl Default for Axes {
             grids: vec![],
             blends: vec![],
             guidance: vec![],
+            guidance_intervals: vec![],
             steps: vec![],
             evaluations: vec![],
             seeds: vec![0, 1, 2],
@@ -104,95 +115,6 @@ impl Axes {
     /// The unit of the columns.
     pub fn columns_are(&self) -> &'static str {
         if self.evaluations.is_empty() { "steps" } else { "evaluations" }
-    }
-}
-
-/// How images are evaluated; the `[evaluate]` section.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Evaluate {
-    /// The metric, one of [`crate::metrics::METRIC_NAMES`].
-    pub metric: RegisteredMetric,
-    /// The value of the metric that tables show and significance tests compare; by default its first one. All values are
-    /// stored, so that another one can be shown without measuring again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    /// The protocol of the metric; by default its own default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub protocol: Option<String>,
-    /// The set that produced images are compared with: `auto` (the images of the base; for a task, the targets of its
-    /// held-out images), `train` (the images of the base), or anything that `crossfade eval fid` accepts.
-    pub reference: String,
-    /// Assignments on top of the base that select the held-out images of a task, such as `data.path=bsds500/images/test`.
-    pub held_out: Vec<String>,
-    /// The model that the others are tested against, by the best of its rows in each column; by default the best row of
-    /// all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub against: Option<String>,
-    /// Whether to also measure how the estimate of x_0 approaches the final one over t (Fig. 2).
-    pub estimate: bool,
-    /// At how many of the sampler's times the metric of the pictures x̂_0(t) is measured too (Fig. 2), evenly from the
-    /// first to the last; 0 for none. Each costs as much as the metric of the final pictures.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub estimate_metric: usize,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(n: &usize) -> bool {
-    *n == 0
-}
-
-impl Default for Evaluate {
-    fn default() -> Self {
-        Self {
-            metric: RegisteredMetric::default(),
-            value: None,
-            protocol: None,
-            reference: "auto".into(),
-            held_out: vec![],
-            against: None,
-            estimate: false,
-            estimate_metric: 0,
-        }
-    }
-}
-
-impl Evaluate {
-    /// Whether the estimates of x_0 during sampling are measured in any way.
-    pub(crate) fn watches_estimates(&self) -> bool {
-        self.estimate || self.estimate_metric > 0
-    }
-
-    /// The value that tables show; none if nothing is measured.
-    pub fn tabled(&self) -> Option<&'static Value> {
-        self.metric.value(self.value.as_deref())
-    }
-
-    fn check(&self, checks: &mut Checks) {
-        let metric = self.metric;
-        if metric.compared == Compared::Segmentations {
-            let message = format!("no task makes segmentations: measure files with `crossfade eval {}`", metric.name);
-            checks.require(false, &["evaluate.metric"], message);
-        }
-        if let Some(name) = &self.value {
-            let names: Vec<&str> = metric.values.iter().map(|value| value.name).collect();
-            let hint = nearest(name, &names).map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
-            let message = format!("{} has no value `{name}`{hint}; known: {}", metric.name, names.join(", "));
-            checks.require(metric.value(Some(name)).is_some(), &["evaluate.value", "evaluate.metric"], message);
-        }
-        if let Err(error) = metric.protocol(self.protocol.as_deref()) {
-            checks.require(false, &["evaluate.protocol", "evaluate.metric"], error.to_string());
-        }
-        let held_out = !metric.needs_targets() || !self.held_out.is_empty();
-        let message = format!("is missing: the metric {} would measure the images that were trained on", metric.name);
-        checks.require(held_out, &["evaluate.held_out", "evaluate.metric"], message);
-        let points = self.estimate_metric != 1 && self.estimate_metric <= 1000;
-        checks.require(points, &["evaluate.estimate_metric"], "must be 0, or 2 to 1000: the first and the last time");
-        let measured = self.estimate_metric == 0 || self.tabled().is_some();
-        let keys = ["evaluate.estimate_metric", "evaluate.metric"];
-        checks.require(measured, &keys, "needs a metric that measures something");
-        let estimate = !self.watches_estimates() || self.held_out.is_empty();
-        checks.require(estimate, &["evaluate.estimate", "evaluate.held_out"], "is for unconditional models only");
     }
 }
 
@@ -302,7 +224,12 @@ impl Study {
             for (list, name) in [(&model.samplers, "samplers"), (&model.grids, "grids"), (&model.blends, "blends")] {
                 checks.require(distinct(list), &[&key(name)], "must be distinct");
             }
-            checks.require(valid_guidance(&model.guidance), &[&key("guidance")], GUIDANCE);
+            checks.guidance(&model.guidance, &model.guidance_intervals, &|name| key(name));
+            if self.evaluate.metric.measures_network() {
+                let lists = [("samplers", model.samplers.is_empty()), ("grids", model.grids.is_empty())];
+                checks.unsampled(&lists, &|name| key(name));
+                checks.unguided(&model.guidance, model.guide.is_some(), &|name| key(name));
+            }
             let foreign = model.set.iter().find(|set| model.checkpoint.is_some() && !set.starts_with("sample."));
             let message = "with a checkpoint only sample.* can be set: the rest is as it was trained";
             checks.require(foreign.is_none(), &[&key("set")], message);
@@ -326,7 +253,14 @@ impl Study {
         for (list, key) in [(&s.samplers, "samplers"), (&s.grids, "grids"), (&s.blends, "blends")] {
             checks.require(distinct(list), &[&format!("sample.{key}")], "must be distinct");
         }
-        checks.require(valid_guidance(&s.guidance), &["sample.guidance"], GUIDANCE);
+        let key = |name: &str| format!("sample.{name}");
+        checks.guidance(&s.guidance, &s.guidance_intervals, &key);
+        if self.evaluate.metric.measures_network() {
+            let lists =
+                [("samplers", s.samplers.is_empty()), ("grids", s.grids.is_empty()), ("steps", s.steps.is_empty())];
+            checks.unsampled(&lists, &key);
+            checks.unguided(&s.guidance, false, &key);
+        }
     }
 }
 
@@ -337,14 +271,30 @@ impl Checks {
         let fit = seeds.iter().all(|&seed| i64::try_from(seed).is_ok());
         self.require(fit, &[key], format!("must be at most {}", i64::MAX));
     }
-}
 
-/// What weights of guidance must be.
-const GUIDANCE: &str = "must be distinct numbers from 0";
+    fn guidance(&mut self, weights: &[f64], intervals: &[[f64; 2]], key: &dyn Fn(&str) -> String) {
+        let bits: Vec<u64> = weights.iter().map(|w| w.to_bits()).collect();
+        let valid = distinct(&bits) && weights.iter().all(|w| *w >= 0.0 && w.is_finite());
+        self.require(valid, &[&key("guidance")], "must be distinct numbers from 0");
+        let bits: Vec<[u64; 2]> = intervals.iter().map(|interval| interval.map(f64::to_bits)).collect();
+        let valid = distinct(&bits) && intervals.iter().all(|[from, to]| 0.0 <= *from && from < to && *to <= 1.0);
+        let message = "must be distinct pairs of times from 0 to 1, the smaller one first";
+        self.require(valid, &[&key("guidance_intervals")], message);
+    }
 
-fn valid_guidance(list: &[f64]) -> bool {
-    let bits: Vec<u64> = list.iter().map(|w| w.to_bits()).collect();
-    distinct(&bits) && list.iter().all(|w| *w >= 0.0 && w.is_finite())
+    /// Nothing is sampled, so that these lists must be empty.
+    fn unsampled(&mut self, lists: &[(&str, bool)], key: &dyn Fn(&str) -> String) {
+        for (name, is_empty) in lists {
+            let message = "has no effect: the metric measures the network and samples nothing; give sample.evaluations, the \
+                           noise levels of each image";
+            self.require(*is_empty, &[&key(name), "evaluate.metric"], message);
+        }
+    }
+
+    fn unguided(&mut self, weights: &[f64], has_guide: bool, key: &dyn Fn(&str) -> String) {
+        let message = "has no effect: the metric measures the network without guidance";
+        self.require(weights.is_empty() && !has_guide, &[&key("guidance"), "evaluate.metric"], message);
+    }
 }
 
 fn distinct<T: std::hash::Hash + Eq>(list: &[T]) -> bool {

@@ -77,9 +77,7 @@ impl Recipe {
 
     /// Reads the recipe of a PNG file; also returns the bytes of the file.
     pub fn read(path: &Path) -> Result<(Self, Vec<u8>)> {
-        let bytes = read_limited(path, MAX_FILE)?;
-        let texts = png_text(&bytes, path)?;
-        let text = texts.into_iter().find(|(key, _)| key == KEYWORD).map(|(_, text)| text);
+        let (text, bytes) = stored_text(path, KEYWORD)?;
         let text = text.ok_or_else(|| Error::file(path, "contains no crossfade recipe; was it edited or re-saved?"))?;
         let recipe = serde_json::from_str(&text)
             .map_err(|e| Error::file(path, format!("its recipe is of another version or damaged: {e}")))?;
@@ -91,24 +89,13 @@ impl Recipe {
 /// so is the network that guided it without `guide`.
 pub fn reproduce(path: &Path, checkpoint: Option<&Path>, guide: Option<&Path>, device: &Device) -> Result<Reproduced> {
     let (recipe, original) = Recipe::read(path)?;
-    // Recipes contain no paths, which would reveal the directories of the machine, but a checksum of the weights.
-    let open = |given: Option<&Path>, name: &str, checksum: &str, option: &str| -> Result<Checkpoint> {
-        let file = given.map_or_else(|| find(path, name, option), |file| Ok(file.to_path_buf()))?;
-        let checkpoint = Checkpoint::open(&file)?;
-        if checkpoint.checksum != checksum {
-            let found = &checkpoint.checksum;
-            let problem = format!("holds other weights (checksum {found}) than the picture's ({checksum})");
-            return Err(Error::file(&file, problem));
-        }
-        Ok(checkpoint)
-    };
-    let checkpoint = open(checkpoint, &recipe.checkpoint, &recipe.checksum, "--checkpoint")?;
+    let checkpoint = opened(path, checkpoint, (&recipe.checkpoint, &recipe.checksum), "--checkpoint")?;
     // The file may have been edited, so the recipe is validated like user input.
     let run = RunConfig { sample: recipe.sample.clone(), ..checkpoint.config.clone() };
     run.validate().map_err(|e| Error::file(path, format!("its recipe is invalid: {e}")))?;
     let mut pipeline = Pipeline::open(&checkpoint, recipe.weights, &recipe.sample, device)?;
     if let Some(of) = &recipe.guide {
-        pipeline = pipeline.guided_by(&open(guide, &of.checkpoint, &of.checksum, "--guide")?, of.weights)?;
+        pipeline = pipeline.guided_by(&opened(path, guide, (&of.checkpoint, &of.checksum), "--guide")?, of.weights)?;
     }
     let sampled = pipeline.sample(recipe.seed, &[recipe.start], &mut |_| ())?;
     let image =
@@ -117,14 +104,40 @@ pub fn reproduce(path: &Path, checkpoint: Option<&Path>, guide: Option<&Path>, d
     Ok(Reproduced { identical: png == original, png, recipe })
 }
 
-/// Searches for the checkpoint `name` near the image.
-fn find(picture: &Path, name: &str, option: &str) -> Result<PathBuf> {
+/// The text of a PNG file with this keyword, if it has one, and the bytes of the file.
+pub(super) fn stored_text(path: &Path, keyword: &str) -> Result<(Option<String>, Vec<u8>)> {
+    let bytes = read_limited(path, MAX_FILE)?;
+    let text = png_text(&bytes, path)?.into_iter().find(|(key, _)| key == keyword).map(|(_, text)| text);
+    Ok((text, bytes))
+}
+
+/// The checkpoint of an image's recipe, which has this name and checksum: the given one, or one near the image.
+///
+/// Recipes contain no paths, which would reveal the directories of the machine, but a checksum of the weights.
+pub(super) fn opened(
+    picture: &Path,
+    given: Option<&Path>,
+    (name, checksum): (&str, &str),
+    option: &str,
+) -> Result<Checkpoint> {
+    let file = given.map_or_else(|| find(picture, name, "checkpoint", option), |file| Ok(file.to_path_buf()))?;
+    let checkpoint = Checkpoint::open(&file)?;
+    if checkpoint.checksum != checksum {
+        let found = &checkpoint.checksum;
+        let problem = format!("holds other weights (checksum {found}) than the picture's ({checksum})");
+        return Err(Error::file(&file, problem));
+    }
+    Ok(checkpoint)
+}
+
+/// Searches for the checkpoint or picture `name` near the image.
+pub(super) fn find(picture: &Path, name: &str, what: &str, option: &str) -> Result<PathBuf> {
     // A recipe is untrusted input: names with directories (such as `../../file`) are not searched for.
     let plain = Path::new(name).file_name().is_some_and(|n| n == name);
     let here = picture.parent().unwrap_or(Path::new("."));
     let near = [here.to_path_buf(), here.join("checkpoints"), here.join(".."), here.join("../checkpoints")];
     let found = near.iter().map(|dir| dir.join(name)).find(|file| plain && file.is_file());
     found.ok_or_else(|| {
-        Error::file(picture, format!("was made with the checkpoint {name:?}; say where it is with {option}"))
+        Error::file(picture, format!("was made with the {what} {name:?}; say where it is with {option}"))
     })
 }

@@ -5,7 +5,7 @@
 //! and studies use metrics in this way, so that every registered metric can be used in a sweep.
 use super::raster::Raster;
 use super::{Report, features, pairs};
-use crate::data::{Dataset, Image};
+use crate::data::{Classes, Dataset, Image};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,11 @@ pub enum Compared {
     ImageSet {
         /// Whether a file of statistics can replace the images.
         statistics: bool,
+        /// Whether it also has a value for each class of the set.
+        classes: bool,
     },
+    /// No images are produced: the network itself is measured on images of the data.
+    Data,
     /// The target of each image.
     Target,
     /// The ground-truth map of each map; both have one channel.
@@ -142,6 +146,16 @@ impl MetricSpec {
     pub fn needs_targets(&self) -> bool {
         matches!(self.compared, Compared::Target | Compared::Map | Compared::Segmentations)
     }
+
+    /// Whether it measures the network on data, so that nothing is sampled.
+    pub fn measures_network(&self) -> bool {
+        self.compared == Compared::Data
+    }
+
+    /// Whether it can also have a value for each class.
+    pub fn has_classes(&self) -> bool {
+        matches!(self.compared, Compared::ImageSet { classes: true, .. })
+    }
 }
 
 /// The options with which a metric is opened.
@@ -215,6 +229,9 @@ pub struct Sample {
     pub output: Raster,
     /// The target or ground truth, of the same size.
     pub target: Option<Raster>,
+    /// Its class, as the classes of the reference are numbered; none if it has no class or values of classes are not
+    /// wanted.
+    pub class: Option<u32>,
 }
 
 impl Sample {
@@ -250,6 +267,8 @@ pub enum Reference<'a> {
     None,
     /// A set of images.
     Images(&'a dyn Dataset),
+    /// A set of images with their classes, each of which is also compared alone.
+    Classes(&'a dyn Dataset, &'a Classes),
     /// Statistics of a set of images.
     Statistics(&'a features::Statistics),
 }
@@ -258,7 +277,7 @@ impl Reference<'_> {
     /// The images, for metrics that need all of them.
     pub(super) fn images(&self, metric: &str) -> Result<&dyn Dataset> {
         match self {
-            Self::Images(images) => Ok(*images),
+            Self::Images(images) | Self::Classes(images, _) => Ok(*images),
             Self::Statistics(_) => Err(Error::request(format!("{metric} needs the images, not their statistics"))),
             Self::None => Err(Error::request(format!("{metric} needs images to compare with"))),
         }

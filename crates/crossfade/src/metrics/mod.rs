@@ -9,6 +9,7 @@ pub mod edges;
 pub mod features;
 pub mod maps;
 mod metric;
+mod nll;
 mod none;
 pub mod pairs;
 mod raster;

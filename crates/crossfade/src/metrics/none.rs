@@ -16,7 +16,8 @@ pub(super) const SPEC: MetricSpec = MetricSpec {
     open: |_| Ok(Box::new(Nothing)),
 };
 
-struct Nothing;
+/// Measures nothing of the images that it gets.
+pub(super) struct Nothing;
 
 impl Metric for Nothing {
     fn accumulator(&self) -> Box<dyn Accumulator + '_> {

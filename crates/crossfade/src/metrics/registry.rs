@@ -1,6 +1,6 @@
 //! The registered metrics, one line each.
 use super::metric::MetricSpec;
-use super::{edges, features, none, pairs, regions, saliency};
+use super::{edges, features, nll, none, pairs, regions, saliency};
 use crate::error::{Error, Result};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -22,6 +22,7 @@ const SPECS: &[&MetricSpec] = &[
     &saliency::SPEC,
     &edges::SPEC,
     &regions::SPEC,
+    &nll::SPEC,
     &none::SPEC,
 ];
 

@@ -115,11 +115,13 @@ registry! {
         /// Heun with bridge noise of the reference's older release, two evaluations per step; kept for comparison.
         ReferenceHeun = "reference-heun" => stochastic(1).evaluations(2).attenuation(reference_heun::reference_heun),
         /// DDIM with the requested η, 0 by default; Euler in κ = σ/α, which is k-diffusion's `euler`.
-        Ddim = "ddim" | "euler"
+        Ddim = "ddim" | "euler" | "sample_euler" | "Euler" | "DDIMScheduler" | "EulerDiscreteScheduler"
+            | "FlowMatchEulerDiscreteScheduler"
             => deterministic(1).revision(2).reversible().gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, p.eta)),
         /// DDPM's sampler on any subset of times: the posterior with variance β̃, which is DDIM with η = 1
         /// and k-diffusion's `euler_ancestral`.
-        Ancestral = "ancestral" | "euler-ancestral" | "euler_ancestral" | "ddpm"
+        Ancestral = "ancestral" | "euler-ancestral" | "euler_ancestral" | "sample_euler_ancestral" | "Euler a" | "ddpm"
+            | "DDPMScheduler" | "EulerAncestralDiscreteScheduler"
             => stochastic(1).gaussian(|p, times, x, hooks| ddim::ddim(p, times, x, hooks, 1.0)),
         /// DDPM's sampler with variance β.
         AncestralLarge = "ancestral-large" => stochastic(1).gaussian(ddim::ancestral_large),
@@ -133,24 +135,26 @@ registry! {
         /// Euler in t for the probability-flow ODE.
         ProbabilityFlow = "probability-flow" => deterministic(1).needs_signal_at_start().gaussian(euler::probability_flow),
         /// EDM's Heun, deterministic.
-        Heun = "heun"
+        Heun = "heun" | "sample_heun" | "Heun" | "HeunDiscreteScheduler"
             => deterministic(2).evaluations(2).reversible().prefers_log_snr().gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &heun::Churn::NONE)),
         /// EDM's Heun with churn, by default with EDM's settings for CIFAR-10.
         HeunChurn = "heun-churn"
             => stochastic(1).evaluations(2).prefers_log_snr().gaussian(|p, times, x, hooks| heun::heun(p, times, x, hooks, &p.churn)),
         /// DPM-Solver++(2M).
-        Dpmpp2M = "dpmpp-2m" | "dpmpp_2m" => deterministic(2).prefers_log_snr().gaussian(multistep::dpmpp_2m),
+        Dpmpp2M = "dpmpp-2m" | "dpmpp_2m" | "sample_dpmpp_2m" | "DPM++ 2M" | "DPMSolverMultistepScheduler"
+            => deterministic(2).prefers_log_snr().gaussian(multistep::dpmpp_2m),
         /// UniPC-2 with data prediction: a second-order predictor with a corrector that raises the order to three.
-        UniPc = "unipc" => deterministic(3).prefers_log_snr().gaussian(multistep::unipc),
+        UniPc = "unipc" | "UniPCMultistepScheduler" => deterministic(3).prefers_log_snr().gaussian(multistep::unipc),
         /// k-diffusion's linear multistep sampler: Adams–Bashforth in κ with up to four values. The observed order is 3.5 to
         /// 3.8, because the first steps have fewer values.
-        Lms = "lms" => deterministic(3).prefers_log_snr().gaussian(lms::lms),
+        Lms = "lms" | "sample_lms" | "LMS" | "LMSDiscreteScheduler" => deterministic(3).prefers_log_snr().gaussian(lms::lms),
         /// DPM-Solver++ SDE with a middle evaluation, two evaluations per step.
-        DpmppSde = "dpmpp-sde" | "dpmpp_sde" => stochastic(2).prefers_log_snr().evaluations(2).gaussian(sde::dpmpp_sde),
-        /// DPM-Solver++(2M) SDE.
-        Dpmpp2MSde = "dpmpp-2m-sde" | "dpmpp_2m_sde" => stochastic(2).prefers_log_snr().gaussian(sde::dpmpp_2m_sde),
+        DpmppSde = "dpmpp-sde" | "dpmpp_sde" | "sample_dpmpp_sde" | "DPM++ SDE" | "DPMSolverSDEScheduler"
+            => stochastic(2).prefers_log_snr().evaluations(2).gaussian(sde::dpmpp_sde),
+        /// DPM-Solver++(2M) SDE; in diffusers `DPMSolverMultistepScheduler` with `algorithm_type="sde-dpmsolver++"`.
+        Dpmpp2MSde = "dpmpp-2m-sde" | "dpmpp_2m_sde" | "sample_dpmpp_2m_sde" | "DPM++ 2M SDE" => stochastic(2).prefers_log_snr().gaussian(sde::dpmpp_2m_sde),
         /// DPM-Solver++(3M) SDE.
-        Dpmpp3MSde = "dpmpp-3m-sde" | "dpmpp_3m_sde" => stochastic(2).prefers_log_snr().gaussian(sde::dpmpp_3m_sde),
+        Dpmpp3MSde = "dpmpp-3m-sde" | "dpmpp_3m_sde" | "sample_dpmpp_3m_sde" | "DPM++ 3M SDE" => stochastic(2).prefers_log_snr().gaussian(sde::dpmpp_3m_sde),
         /// The symmetric splitting of CLD's authors: half an exact step without the score, a full step of the score,
         /// another half.
         Sscs = "sscs" => stochastic(1).cld(cld::sscs),

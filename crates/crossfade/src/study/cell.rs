@@ -1,5 +1,5 @@
 //! The files of a study: its record, the identities of its models, and one file per cell.
-use super::plan::{Plan, Row};
+use super::plan::{Model, Plan, Row};
 use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, SampleConfig, Study, Training};
 use crate::digest::{sha256, sha256_file};
@@ -53,13 +53,17 @@ pub(super) struct Identity {
     pub parameters: u64,
     /// The duration of its training, from its log.
     pub seconds: Option<f64>,
+    /// Checksum of the weights that guide it, if another network does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guide: Option<String>,
 }
 
 impl Identity {
     /// The identity of a model of this configuration with the weights of a checkpoint.
-    pub fn new(name: &str, config: &RunConfig, checkpoint: &Checkpoint, seconds: Option<f64>) -> Result<Self> {
+    pub fn new(model: &Model, checkpoint: &Checkpoint, seconds: Option<f64>) -> Result<Self> {
+        let config = &model.config;
         Ok(Self {
-            name: name.into(),
+            name: model.training.name.clone(),
             config: config.to_toml()?,
             fingerprint: sha256(config.fingerprint()?.as_bytes()),
             checkpoint: sha256_file(&checkpoint.path)?,
@@ -67,12 +71,20 @@ impl Identity {
             step: checkpoint.step,
             parameters: config.sizes().parameters,
             seconds,
+            guide: model.guide.as_ref().map(|guide| guide.checksum.clone()),
         })
     }
 
-    /// Whether both have the same weights.
+    /// Whether both have the same weights, and are guided by the same.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        (&self.fingerprint, &self.checksum, self.step) == (&other.fingerprint, &other.checksum, other.step)
+        let of = |identity: &Self| (identity.checksum.clone(), identity.step, identity.guide.clone());
+        self.fingerprint == other.fingerprint && of(self) == of(other)
+    }
+
+    /// Whether it was made from this model of a plan.
+    pub(crate) fn is_of(&self, model: &Model) -> Result<bool> {
+        let guide = model.guide.as_ref().map(|guide| &guide.checksum);
+        Ok(self.fingerprint == sha256(model.config.fingerprint()?.as_bytes()) && self.guide.as_ref() == guide)
     }
 }
 
@@ -115,7 +127,10 @@ pub(super) struct CellResult {
 /// The cells of one training in a row and column, in the order of the sampling seeds; none where the row does not fit the column.
 pub(super) fn cells(record: &Record, row: usize, of: &Row, column: usize, identity: &Identity) -> Result<Vec<Cell>> {
     let config = RunConfig::parse(&identity.config, &identity.name)?;
-    let Some(sample) = of.sampling(&config, &record.study, column)? else { return Ok(vec![]) };
+    let Some(sample) = of.settings(&config, &record.study, column)? else { return Ok(vec![]) };
+    let mut facts = record.facts.clone();
+    // Only of cells that are guided: the others do not depend on it.
+    facts.extend(identity.guide.iter().filter(|_| sample.guidance != 1.0).map(|sum| ("guide".into(), sum.clone())));
     let unwritable = |e: serde_json::Error| Error::Run(e.to_string());
     // Only the revision of this cell's sampler: a change of another sampler leaves the cell valid.
     let own = [SHARED.to_string(), METRIC.to_string(), sampler_entry(sample.sampler)];
@@ -127,7 +142,7 @@ pub(super) fn cells(record: &Record, row: usize, of: &Row, column: usize, identi
             (&identity.fingerprint, &identity.checksum, identity.step),
             &sample,
             (seed, record.study.sample.count),
-            &record.facts,
+            &facts,
         );
         let key = sha256(&serde_json::to_vec(&all).map_err(unwritable)?)[..32].to_string();
         cells.push(Cell { row, column, sample: sample.clone(), seed, key });
@@ -226,7 +241,7 @@ fn revisions(plan: &Plan) -> Result<BTreeMap<String, u32>> {
     let mut all = BTreeMap::from([(SHARED.to_string(), SHARED_REVISION), (METRIC.to_string(), metric)]);
     for row in plan.rows() {
         for &column in plan.study.sample.columns() {
-            if let Some(sample) = row.sampling(plan.config_of(&row), &plan.study, column)? {
+            if let Some(sample) = row.settings(plan.config_of(&row), &plan.study, column)? {
                 all.insert(sampler_entry(sample.sampler), sample.sampler.revision());
             }
         }
@@ -247,6 +262,7 @@ impl Record {
         record.study.base = PathBuf::new();
         for model in &mut record.study.model {
             model.checkpoint = model.checkpoint.as_ref().map(|_| PathBuf::new());
+            model.guide = model.guide.as_ref().map(|_| PathBuf::new());
         }
         record.reference = String::new();
         // All values are stored, so a study stays the same if its table shows another one.
@@ -291,7 +307,9 @@ mod tests {
     fn identity() -> Identity {
         let [fingerprint, checkpoint, checksum] = ["f", "c", "s"].map(String::from);
         let config = RunConfig::default().to_toml().unwrap();
-        Identity { name: "a".into(), config, fingerprint, checkpoint, checksum, step: 7, parameters: 1, seconds: None }
+        let (step, parameters) = (7, 1);
+        let name = "a".into();
+        Identity { name, config, fingerprint, checkpoint, checksum, step, parameters, seconds: None, guide: None }
     }
 
     /// The entry of the sampler that the cell uses.

@@ -1,21 +1,21 @@
 //! Comparison of two checkpoints: the same noise, the same metric.
+use super::checkpoints::Measuring;
 use super::denoise::{Denoising, denoising};
 use super::evaluator::held_out_images;
 use super::page::{Page, Td};
 use super::plan::{Plan, rows};
 use super::results::Results;
-use super::run::{Event, Only, Options, run};
+use super::run::Event;
 use super::subject::{held_out_pair, images};
 use super::table::number;
 use crate::checkpoint::{self, Checkpoint};
-use crate::config::{Axes, Difference, Evaluate, Study, StudyModel, differences};
+use crate::config::{Difference, StudyModel, differences};
 use crate::cost::Cost;
 use crate::data::{Image, contact_sheet};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 use crate::generate::Pipeline;
-use crate::generate::Shard;
 use crate::metrics::EQUAL_DB;
 use crate::torchfile::Weights;
 use serde::Serialize;
@@ -33,18 +33,8 @@ const SHEET_IMAGES: usize = 12;
 pub struct Request {
     /// Checkpoints or directories of runs.
     pub checkpoints: [PathBuf; 2],
-    /// How images are made; the same for both.
-    pub sample: Axes,
-    /// How images are evaluated.
-    pub evaluate: Evaluate,
-    /// Directory for results and report.
-    pub out: PathBuf,
-    /// The directory that relative paths of images start from.
-    pub data_root: Option<PathBuf>,
-    /// The weights of the metric's network; by default the cached ones.
-    pub weights: Option<PathBuf>,
-    /// Images per batch; this changes the speed and nothing else.
-    pub batch: usize,
+    /// How they are measured.
+    pub measuring: Measuring,
 }
 
 /// One of the two checkpoints.
@@ -116,32 +106,11 @@ pub fn compare(
         let [a, b] = d.values.clone().map(|value| value.unwrap_or("–".into()));
         return Err(Error::request(format!("the checkpoints are for different tasks: {} is {a} and {b}", d.key)));
     }
-    let study = Study {
-        title: "A against B".into(),
-        model: vec![model(0), model(1)],
-        sample: request.sample.clone(),
-        evaluate: request.evaluate.clone(),
-        ..Study::default()
-    };
-    let mut plan = Plan::new(study, &PathBuf::new(), request.data_root.as_deref())?;
-    if let Some(root) = &request.data_root {
-        plan.base = plan.base.with_data_root(root);
-    }
-    let options = Options {
-        out: request.out.clone(),
-        models: None,
-        shard: Shard::ALL,
-        only: Only::Both,
-        weights: request.weights.clone(),
-        batch: request.batch,
-    };
-    let (outcome, results) = run(&plan, &options, device, stop, tell)?;
-    if !outcome.failed.is_empty() {
-        return Err(Error::Run(outcome.failed.join("\n")));
-    }
-    if outcome.stopped {
+    let models = vec![model(0), model(1)];
+    let Some((plan, results)) = request.measuring.run("A against B", models, device, stop, tell)? else {
         return Ok(None);
-    }
+    };
+    let request = &request.measuring;
     let (likeness, sheets) = likeness(&plan, &checkpoints, request, device)?;
     let side = |i: usize| -> Side {
         let Checkpoint { path, config, step, checksum, .. } = &checkpoints[i];
@@ -176,13 +145,16 @@ struct Sheet {
 fn likeness(
     plan: &Plan,
     checkpoints: &[Checkpoint; 2],
-    request: &Request,
+    request: &Measuring,
     device: &Device,
 ) -> Result<(Vec<Likeness>, Vec<Sheet>)> {
     let held_out = held_out_images(plan, device)?;
     let (rows, seed) = (rows(&plan.study), request.sample.seeds[0]);
     let count = PAIRS.min(request.sample.count);
     let (mut found, mut sheets) = (vec![], vec![]);
+    if plan.study.evaluate.metric.measures_network() {
+        return Ok((found, sheets));
+    }
     for &column in plan.study.sample.columns() {
         let (mut outputs, mut targets) = (vec![], vec![]);
         for (i, checkpoint) in checkpoints.iter().enumerate() {
@@ -240,7 +212,9 @@ impl Comparison {
         page.heading("Measured");
         self.results.table_of(&mut page);
         page.note("Samplers, seeds, hashes and every value are in report.html beside this page.");
-        page.heading("The same noise");
+        if !self.likeness.is_empty() {
+            page.heading("The same noise");
+        }
         for like in &self.likeness {
             let (n, column, of) = (like.images, like.column, self.results.columns_are);
             page.paragraph(&format!("{column} {of}: {} dB between {n} pairs of images", number(like.psnr)));
@@ -285,7 +259,7 @@ impl fmt::Display for Comparison {
             let (n, column, of) = (like.images, like.column, self.results.columns_are);
             writeln!(f, "same noise, {column} {of}: {} dB PSNR between A and B over {n} images", number(like.psnr))?;
         }
-        if self.likeness.is_empty() {
+        if self.likeness.is_empty() && !self.results.metric.measures_network() {
             writeln!(f, "images of different sizes: not compared one by one")?;
         }
         if !self.denoising.is_empty() {

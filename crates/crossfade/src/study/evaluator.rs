@@ -1,14 +1,15 @@
 //! The evaluation of a study's images: the metric, its reference, and the facts that values depend on.
 use super::Plan;
 use super::cell::WEIGHTS;
+use super::classes::class_facts;
 use super::held_out::{HeldOutTargets, hash_images};
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
-use crate::data::Dataset;
+use crate::data::{Classes, Dataset, fitted};
 use crate::digest::{sha256, sha256_file};
 use crate::engine::Device;
 use crate::error::{Error, Result};
-use crate::latent::Latent;
+use crate::latent::{Latent, image_size};
 use crate::metrics::features::{self, Input, Statistics, registry};
 use crate::metrics::{
     Accumulator, Compared, FeatureNetwork, Metric, MetricOptions, Reference, ReferenceStore, ReferenceWork,
@@ -16,6 +17,7 @@ use crate::metrics::{
 };
 use crate::task::TaskConfig;
 use crate::train;
+use crossfade_math::KAPPA_MIN;
 use std::path::{Path, PathBuf};
 
 /// The source of the reference images.
@@ -35,6 +37,8 @@ pub(super) struct Evaluator {
     metric: Option<Box<dyn Metric>>,
     reference: ReferenceSource,
     held_out: Option<HeldOut>,
+    /// The classes of the reference, if each of them is measured.
+    classes: Option<Classes>,
     prepared: bool,
     /// The facts that values depend on besides the images.
     pub facts: Vec<(String, String)>,
@@ -73,6 +77,8 @@ impl Evaluator {
         }
         let held_out = match held_out_images(plan, device)? {
             None => None,
+            // These are the images that the network is measured on.
+            Some(_) if spec.measures_network() => None,
             Some(images) => {
                 let count = first_images(images.len(), plan.study.sample.count)?;
                 Some(HeldOut { images, task: plan.held_out.task.clone(), count })
@@ -98,7 +104,10 @@ impl Evaluator {
                     images_fact("reference", &held_out.targets(), held_out.count)?;
                 }
             }
-            ReferenceSource::Images(images) => images_fact("reference", &**images, images.len())?,
+            ReferenceSource::Images(images) => {
+                let which = if spec.measures_network() { "data" } else { "reference" };
+                images_fact(which, &**images, images.len())?;
+            }
             ReferenceSource::Statistics(statistics) => {
                 let (mean, covariance) = (&statistics.gaussian.mean, &statistics.gaussian.covariance);
                 let bytes: Vec<u8> = mean.iter().chain(covariance).flat_map(|v| v.to_le_bytes()).collect();
@@ -125,7 +134,46 @@ impl Evaluator {
             let times = evaluate.estimate_metric;
             facts.push(("estimate metric".into(), format!("the metric of x̂_0(t) at {times} times")));
         }
-        Ok(Self { spec, metric, reference, held_out, prepared: false, facts, reference_text })
+        if spec.measures_network() {
+            facts.push(("columns".into(), "noise levels at which each image is denoised, one evaluation each".into()));
+            facts.push(("smallest noise level".into(), format!("{KAPPA_MIN}, or the smallest one of the process")));
+        }
+        let classes = match &reference {
+            ReferenceSource::Images(images) if evaluate.per_class => {
+                let missing =
+                    || format!("evaluate.per_class needs classes, and these images have none: {reference_text}");
+                let classes = images.classes()?.ok_or_else(|| Error::request(missing()))?;
+                facts.extend(class_facts(plan, &classes));
+                Some(classes)
+            }
+            _ if evaluate.per_class => {
+                return Err(Error::request("evaluate.per_class needs a reference of images, not of statistics"));
+            }
+            _ => None,
+        };
+        Ok(Self { spec, metric, reference, held_out, classes, prepared: false, facts, reference_text })
+    }
+
+    /// The images that the network is measured on.
+    pub(crate) fn data(&self) -> Result<&dyn Dataset> {
+        match &self.reference {
+            ReferenceSource::Images(images) => Ok(&**images),
+            _ => Err(Error::Run(format!("the metric {} has no images", self.spec.name))),
+        }
+    }
+
+    /// The number in the reference of each class of a network; empty if values of classes are not wanted or the network has no
+    /// classes.
+    pub(crate) fn classes_of(&self, names: &[String]) -> Result<Vec<u32>> {
+        let Some(classes) = &self.classes else { return Ok(vec![]) };
+        let known = |name: &String| {
+            let found = classes.names.iter().position(|own| own == name).map(|class| class as u32);
+            found.ok_or_else(|| {
+                let reference = &self.reference_text;
+                Error::request(format!("the class `{name}` of the network is not in the reference: {reference}"))
+            })
+        };
+        names.iter().map(known).collect()
     }
 
     /// The held-out images of a task.
@@ -151,13 +199,19 @@ impl Evaluator {
         let Some(metric) = &mut self.metric else {
             return Err(Error::Run(format!("the metric {} was not opened", self.spec.name)));
         };
-        // The statistics of the reference do not depend on whether the estimate of x_0 is measured.
-        let facts: Vec<_> = self.facts.iter().filter(|(key, _)| !key.starts_with("estimate")).collect();
+        // The statistics of the reference do not depend on whether the estimate of x_0 is measured, nor on what is said of
+        // the classes: those of each class are stored under a key of their own.
+        let own = |key: &str| !key.starts_with("estimate") && !key.starts_with("class");
+        let facts: Vec<_> = self.facts.iter().filter(|(key, _)| own(key)).collect();
         let key = sha256(format!("{:?} revision {}", facts, self.spec.revision).as_bytes())[..32].to_string();
         let store = Some(ReferenceStore { key, cache, shared });
         let mut work = ReferenceWork { store, stop, progress };
         self.prepared = match (&self.reference, &self.held_out) {
-            (ReferenceSource::Images(images), _) => metric.prepare(&Reference::Images(&**images), &mut work)?,
+            (ReferenceSource::Images(images), _) => {
+                let all = Reference::Images(&**images);
+                let reference = self.classes.as_ref().map_or(all, |classes| Reference::Classes(&**images, classes));
+                metric.prepare(&reference, &mut work)?
+            }
             (ReferenceSource::Statistics(statistics), _) => {
                 metric.prepare(&Reference::Statistics(statistics), &mut work)?
             }
@@ -227,7 +281,8 @@ fn images_of(plan: &Plan, config: &RunConfig, device: &Device) -> Result<Box<dyn
 fn reference(plan: &Plan, held_out: Option<&HeldOut>, device: &Device) -> Result<(ReferenceSource, String)> {
     let (evaluate, spec) = (&plan.study.evaluate, plan.study.evaluate.metric);
     let accepts_statistics = match spec.compared {
-        Compared::ImageSet { statistics } => statistics,
+        Compared::ImageSet { statistics, .. } => statistics,
+        Compared::Data => false,
         Compared::Nothing => return Ok((ReferenceSource::None, "none".into())),
         Compared::Target | Compared::Map | Compared::Segmentations => {
             let text = held_out.map_or("none".into(), |held_out| held_out.images.describe());
@@ -239,6 +294,9 @@ fn reference(plan: &Plan, held_out: Option<&HeldOut>, device: &Device) -> Result
         (ReferenceSource::Images(images), text)
     };
     match (evaluate.reference.as_str(), held_out) {
+        ("auto", None) if spec.measures_network() && !evaluate.held_out.is_empty() => {
+            Ok(described(images_of(plan, &plan.held_out, device)?))
+        }
         ("auto", Some(held_out)) => {
             Ok((ReferenceSource::Targets, format!("targets of {}", held_out.images.describe())))
         }
@@ -246,6 +304,11 @@ fn reference(plan: &Plan, held_out: Option<&HeldOut>, device: &Device) -> Result
         (place, _) => {
             let rooted = plan.data_root.as_ref().map(|root| root.join(place).display().to_string());
             match features::open(&rooted.unwrap_or_else(|| place.to_string()))? {
+                // The network is measured on images of its size.
+                Input::Images(images) if spec.measures_network() => {
+                    let (side, channels) = image_size(&plan.base, None);
+                    Ok(described(fitted(images, side, channels)))
+                }
                 Input::Images(images) => Ok(described(images)),
                 Input::Statistics(statistics) if accepts_statistics => {
                     Ok((ReferenceSource::Statistics(statistics), format!("statistics {place}")))

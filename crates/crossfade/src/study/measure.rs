@@ -6,7 +6,7 @@ use super::subject::{Curve, held_out_pair, images};
 use crate::data::{Filter, Image, PassOrder, contact_sheet, resize};
 use crate::error::Result;
 use crate::files::write_atomic;
-use crate::generate::Pipeline;
+use crate::generate::{Pipeline, StartNoise};
 use crate::metrics::{Accumulator, Sample};
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ const SHEET_SIDE: usize = 256;
 
 /// An output as a sample of the metric.
 fn sample(name: String, output: Image, target: Option<Image>) -> Sample {
-    Sample { origin: name.clone().into(), name, output: output.into(), target: target.map(Into::into) }
+    Sample { origin: name.clone().into(), name, output: output.into(), target: target.map(Into::into), class: None }
 }
 
 /// An image as it is shown on a sheet: at most [`SHEET_SIDE`] pixels a side.
@@ -60,10 +60,14 @@ impl Work<'_> {
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<CellResult>> {
         let began = Instant::now();
+        let pipeline = pipeline.with_sample(&cell.sample)?;
+        if self.plan.study.evaluate.metric.measures_network() {
+            return self.measure_network(cell, &pipeline, tell);
+        }
+        let classes = self.evaluator.classes_of(pipeline.class_names())?;
         let accumulator = self.evaluator.accumulator()?;
         let (mut progress, mut curve) =
             (Progress { accumulator, estimates: vec![], shown: vec![], nfe: 0 }, Curve::default());
-        let pipeline = pipeline.with_sample(&cell.sample)?;
         let complete = match self.evaluator.held_out() {
             None => self.batches(cell, tell, &mut |part| {
                 let evaluate = &self.plan.study.evaluate;
@@ -71,7 +75,7 @@ impl Work<'_> {
                 let made = images(&pipeline, cell.seed, part, watched, evaluate.estimate_metric)?;
                 progress.nfe = made.nfe;
                 let sample = |(k, image)| sample(format!("image {k} of seed {}", cell.seed), image, None);
-                let samples = |images: Vec<Image>| (part[0]..).zip(images).map(sample).collect();
+                let samples = |images: Vec<Image>| (part[0]..).zip(images).map(sample).collect::<Vec<Sample>>();
                 // All batches of a cell have the same times.
                 for (i, (t, pictures)) in made.estimates.into_iter().enumerate() {
                     if progress.estimates.len() == i {
@@ -79,7 +83,12 @@ impl Work<'_> {
                     }
                     progress.estimates[i].1.add(samples(pictures))?;
                 }
-                progress.add(samples(made.images))
+                let mut samples = samples(made.images);
+                for (k, sample) in (part[0]..).zip(&mut samples) {
+                    let class = pipeline.class_of(cell.seed, StartNoise::Index(k))?;
+                    sample.class = class.and_then(|class| classes.get(class as usize).copied());
+                }
+                progress.add(samples)
             })?,
             Some(set) => {
                 progress.nfe = pipeline.evaluations()?;
@@ -116,15 +125,9 @@ impl Work<'_> {
         tell: &mut dyn FnMut(Event),
         work: &mut dyn FnMut([u64; 2]) -> Result<()>,
     ) -> Result<bool> {
-        let row = &rows(&self.plan.study)[cell.row];
         let (cost, count) = (self.cost(cell)?, self.plan.study.sample.count);
-        let mut report = |done: u64| {
-            self.done.set(self.done.get() + done);
-            let (done, all) = (self.done.get(), self.all);
-            tell(Event::Sampling { row: &row.label, column: cell.column, seed: cell.seed, done, all });
-        };
         let batch = self.options.batch.max(1);
-        report(0);
+        self.report(cell, 0, tell);
         for from in (0..count).step_by(batch) {
             // Checked once per batch, so that Ctrl-C takes effect soon. The cell is measured again from its
             // start.
@@ -133,8 +136,15 @@ impl Work<'_> {
             }
             let to = (from + batch as u64).min(count);
             work([from, to])?;
-            report(cost * (to - from) / count);
+            self.report(cell, cost * (to - from) / count, tell);
         }
         Ok(true)
+    }
+
+    /// Reports that `more` network evaluations of a cell are done.
+    pub(super) fn report(&self, cell: &Cell, more: u64, tell: &mut dyn FnMut(Event)) {
+        self.done.set(self.done.get() + more);
+        let (row, done, all) = (&rows(&self.plan.study)[cell.row], self.done.get(), self.all);
+        tell(Event::Sampling { row: &row.label, column: cell.column, seed: cell.seed, done, all });
     }
 }

@@ -6,12 +6,15 @@
 //! tests, report.
 mod cell;
 mod chart;
+mod checkpoints;
+mod classes;
 mod compare;
 mod denoise;
 mod evaluator;
 mod held_out;
 mod measure;
 mod merge;
+mod network;
 mod page;
 mod plan;
 mod profiles;
@@ -23,10 +26,11 @@ mod shard;
 mod subject;
 mod table;
 
+pub use checkpoints::Measuring;
 pub use compare::{Comparison, Likeness, Request, Side, compare};
 pub use denoise::Denoising;
 pub use merge::merge;
-pub use plan::{Model, Plan, Row};
+pub use plan::{GuideFile, Model, Plan, Row};
 pub use profiles::{ProfileRequest, ProfileSweep, sweep_profiles};
 pub use results::{Entry, ModelFacts, Results, RowResult, Versus};
 pub use run::{Event, Only, Options, Outcome, run};

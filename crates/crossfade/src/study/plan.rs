@@ -2,6 +2,7 @@
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::{RunConfig, SampleConfig, Study, StudyModel, Training};
 use crate::error::{Error, Result};
+use crate::generate::{check_guide, likelihood_process};
 use crate::metrics::Compared;
 use crate::nn::BackboneConfig;
 use crossfade_math::GridKind;
@@ -16,6 +17,17 @@ pub struct Model {
     pub config: RunConfig,
     /// Its weights, if they are not trained by the study.
     pub checkpoint: Option<PathBuf>,
+    /// The network that guides it, if another one does.
+    pub guide: Option<GuideFile>,
+}
+
+/// The checkpoint of a network that guides another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuideFile {
+    /// The checkpoint.
+    pub path: PathBuf,
+    /// Checksum of its weights.
+    pub checksum: String,
 }
 
 /// One row of the table: a model and how it is sampled. A missing value stands for that of the model's configuration.
@@ -31,6 +43,8 @@ pub struct Row {
     pub blend: Option<String>,
     /// The weight of guidance.
     pub guidance: Option<String>,
+    /// The times in which steps are guided, as `[0.2, 0.8]`.
+    pub interval: Option<String>,
     /// The text that distinguishes it from the other rows.
     pub label: String,
 }
@@ -80,18 +94,27 @@ impl Plan {
                 }
             }
         }
-        for (StudyModel { name, .. }, config) in &configs {
+        let mut guides = vec![];
+        for (StudyModel { name, guide, .. }, config) in &configs {
             if let Err(problem) = check_metric(&study, config) {
                 problems.push(format!("model {name}: {problem}"));
+            }
+            match guide.as_ref().map(|path| guide_of(&dir.join(path), config)).transpose() {
+                Ok(guide) => guides.push(guide),
+                Err(problem) => problems.push(format!("model {name}: {problem}")),
             }
             if study.evaluate.watches_estimates() && !config.process.estimates_x0() {
                 let advice = "leave evaluate.estimate and estimate_metric out";
                 problems.push(format!("model {name}: cld has no estimate of x_0: {advice}"));
             }
         }
+        let has_classes = configs.iter().any(|(_, config)| config.network.classes() > 0);
+        if study.evaluate.per_class && problems.is_empty() && !has_classes {
+            problems.push("evaluate.per_class: no model has classes (network.classes); leave it out".into());
+        }
         if problems.is_empty() {
             for row in rows(&study) {
-                let sampled = study.sample.columns().iter().map(|&n| row.sampling(&configs[row.model].1, &study, n));
+                let sampled = study.sample.columns().iter().map(|&n| row.settings(&configs[row.model].1, &study, n));
                 let problem = match sampled.collect::<Result<Vec<_>>>() {
                     Ok(found) if found.iter().all(Option::is_none) => {
                         let unit = study.sample.columns_are();
@@ -110,7 +133,9 @@ impl Plan {
         let trained = |training: Training| {
             let config = configs[training.model].1.clone();
             let checkpoint = study.model[training.model].checkpoint.as_ref().map(|path| dir.join(path));
-            Model { config: RunConfig { seed: training.seed.unwrap_or(config.seed), ..config }, training, checkpoint }
+            let guide = guides[training.model].clone();
+            let config = RunConfig { seed: training.seed.unwrap_or(config.seed), ..config };
+            Model { config, training, checkpoint, guide }
         };
         let models: Vec<Model> = study.trainings().into_iter().map(trained).collect();
         let Some(first) = models.first() else { return Err(Error::request("a study needs a model")) };
@@ -143,6 +168,9 @@ impl Plan {
 fn check_metric(study: &Study, config: &RunConfig) -> std::result::Result<(), String> {
     let (evaluate, metric) = (&study.evaluate, study.evaluate.metric);
     let task = config.task.task();
+    if metric.measures_network() {
+        return likelihood_process(&config.process, &config.task, config.latent.is_some()).map(|_| ());
+    }
     if config.task.is_unconditional() {
         return match (metric.needs_targets(), evaluate.held_out.is_empty()) {
             (true, _) => Err(format!("the metric {} compares with targets, and generation has none", metric.name)),
@@ -173,6 +201,14 @@ fn configured(model: &StudyModel, base: Option<&RunConfig>, dir: &Path) -> Resul
     }
 }
 
+/// The guide of a model; an error if it cannot guide it.
+fn guide_of(path: &Path, config: &RunConfig) -> Result<GuideFile> {
+    let found = Checkpoint::open(&checkpoint::newest(path)?)?;
+    let network = &config.network;
+    check_guide(&found, &config.process, network.channels(), network.resolution())?;
+    Ok(GuideFile { path: found.path, checksum: found.checksum })
+}
+
 /// The rows of a study, in its order.
 pub(super) fn rows(study: &Study) -> Vec<Row> {
     let choices = |own: &[String], all: &[String]| -> Vec<Option<String>> {
@@ -180,14 +216,23 @@ pub(super) fn rows(study: &Study) -> Vec<Row> {
         if list.is_empty() { vec![None] } else { list.iter().cloned().map(Some).collect() }
     };
     let written = |weights: &[f64]| weights.iter().map(|w| format!("{w:?}")).collect::<Vec<_>>();
+    let pairs = |intervals: &[[f64; 2]]| intervals.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>();
     let (axes, mut rows) = (&study.sample, vec![]);
     for (model, of) in study.model.iter().enumerate() {
         for sampler in choices(&of.samplers, &axes.samplers) {
             for grid in choices(&of.grids, &axes.grids) {
                 for blend in choices(&of.blends, &axes.blends) {
                     for guidance in choices(&written(&of.guidance), &written(&axes.guidance)) {
-                        let (sampler, grid, blend) = (sampler.clone(), grid.clone(), blend.clone());
-                        rows.push(Row { model, sampler, grid, blend, guidance, label: String::new() });
+                        let mut intervals = choices(&pairs(&of.guidance_intervals), &pairs(&axes.guidance_intervals));
+                        // Without guidance there is nothing that an interval could limit.
+                        if guidance.as_deref() == Some("1.0") {
+                            intervals = vec![None];
+                        }
+                        for interval in intervals {
+                            let (sampler, grid, blend) = (sampler.clone(), grid.clone(), blend.clone());
+                            let guidance = guidance.clone();
+                            rows.push(Row { model, sampler, grid, blend, guidance, interval, label: String::new() });
+                        }
                     }
                 }
             }
@@ -195,10 +240,17 @@ pub(super) fn rows(study: &Study) -> Vec<Row> {
     }
     // A label names only the settings in which rows differ.
     let varies = |of: fn(&Row) -> &Option<String>| rows.iter().any(|row| of(row) != of(&rows[0]));
-    let shown = [varies(|r| &r.sampler), varies(|r| &r.grid), varies(|r| &r.blend), varies(|r| &r.guidance)];
+    let shown = [
+        varies(|r| &r.sampler),
+        varies(|r| &r.grid),
+        varies(|r| &r.blend),
+        varies(|r| &r.guidance),
+        varies(|r| &r.interval),
+    ];
     for row in &mut rows {
         let guidance = row.guidance.as_ref().map(|w| format!("guidance {}", w.trim_end_matches(".0")));
-        let parts = [&row.sampler, &row.grid, &row.blend, &guidance];
+        let interval = row.interval.as_ref().map(|times| format!("guided in {times}"));
+        let parts = [&row.sampler, &row.grid, &row.blend, &guidance, &interval];
         let parts = parts.into_iter().zip(shown).filter(|(_, shown)| *shown).filter_map(|(part, _)| part.clone());
         let name = study.model[row.model].name.clone();
         row.label = std::iter::once(name).chain(parts).collect::<Vec<_>>().join(", ");
@@ -207,9 +259,18 @@ pub(super) fn rows(study: &Study) -> Vec<Row> {
 }
 
 impl Row {
-    /// The sampling settings of `config` in a column of the study, which is a number of steps or the largest number of
-    /// evaluations; none if the grid is a list of times that does not have the column's number.
-    pub fn sampling(&self, config: &RunConfig, study: &Study, column: usize) -> Result<Option<SampleConfig>> {
+    /// The settings of `config` that a cell in a column of the study depends on: those of [`Self::sampling`], but where the
+    /// metric measures the network the column is the number of noise levels of each image and takes the place of the steps.
+    pub(super) fn settings(&self, config: &RunConfig, study: &Study, column: usize) -> Result<Option<SampleConfig>> {
+        if !study.evaluate.metric.measures_network() {
+            return self.sampling(config, study, column);
+        }
+        let config = self.applied(config)?;
+        Ok(Some(SampleConfig { steps: column, ..config.sample }.resolved(&config.process)?))
+    }
+
+    /// The configuration with the settings of this row.
+    fn applied(&self, config: &RunConfig) -> Result<RunConfig> {
         let mut config = config.clone();
         if let Some(grid) = &self.grid {
             config.sample.grid.kind = config.grid_for(GridKind::from_argument(grid).map_err(Error::Request)?);
@@ -218,15 +279,28 @@ impl Row {
         let own = self.sampler.as_deref() == Some("auto") && config.distill.is_some();
         let sampler = self.sampler.clone().filter(|_| !own);
         let mut sets = vec![];
-        let settings = [("sampler", &sampler), ("blend", &self.blend), ("guidance", &self.guidance)];
+        let settings = [
+            ("sampler", &sampler),
+            ("blend", &self.blend),
+            ("guidance", &self.guidance),
+            ("guidance_interval", &self.interval),
+        ];
         for (key, value) in settings {
             sets.extend(value.iter().map(|value| format!("sample.{key}={value}")));
         }
-        let config = config.with_overrides(&sets)?;
+        config.with_overrides(&sets)
+    }
+
+    /// The sampling settings of `config` in a column of the study, which is a number of steps or the largest number of
+    /// evaluations; none if the grid is a list of times that does not have the column's number.
+    pub fn sampling(&self, config: &RunConfig, study: &Study, column: usize) -> Result<Option<SampleConfig>> {
+        let config = self.applied(config)?;
         // Known before anything is trained: the pipeline would refuse it afterwards.
-        let guided = config.network.classes() > 0 && config.train.label_dropout > 0.0;
+        let has_guide = study.model.get(self.model).is_some_and(|model| model.guide.is_some());
+        let guided = has_guide || config.network.classes() > 0 && config.train.label_dropout > 0.0;
         if config.sample.guidance != 1.0 && !guided {
-            let message = "guidance needs a network with classes (network.classes) and train.label_dropout above 0";
+            let message = "guidance needs a network with classes (network.classes) and train.label_dropout above 0, or a \
+                           guide";
             return Err(Error::request(message));
         }
         let process = config.process;

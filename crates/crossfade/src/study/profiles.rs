@@ -1,17 +1,16 @@
 //! A metric over averages of weights: the averages of several relative widths are made from the snapshots of one run and
 //! measured like the models of a study.
-use super::plan::Plan;
+use super::checkpoints::Measuring;
 use super::results::Results;
-use super::run::{Event, Only, Options, run};
+use super::run::Event;
 use crate::average::{Averaged, Snapshots};
-use crate::config::{Axes, Evaluate, Study, StudyModel};
+use crate::config::StudyModel;
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
-use crate::generate::Shard;
 use crate::plot::{Chart, Series};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 /// The file of the chart.
@@ -26,18 +25,8 @@ pub struct ProfileRequest {
     pub sigmas: Vec<f64>,
     /// The training step that the averages end at; by default that of the last snapshot.
     pub step: Option<u64>,
-    /// How images are made; with at most one sampler.
-    pub sample: Axes,
-    /// How images are evaluated.
-    pub evaluate: Evaluate,
-    /// Directory for the averages, the results and the chart.
-    pub out: PathBuf,
-    /// The directory that relative paths of images start from.
-    pub data_root: Option<PathBuf>,
-    /// The weights of the metric's network; by default the cached ones.
-    pub weights: Option<PathBuf>,
-    /// Images per batch; this changes the speed and nothing else.
-    pub batch: usize,
+    /// How they are measured, with at most one sampler, and the directory for averages, results and chart.
+    pub measuring: Measuring,
 }
 
 /// The measured averages.
@@ -58,11 +47,12 @@ pub fn sweep_profiles(
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Option<ProfileSweep>> {
-    if request.sample.samplers.len() > 1 {
+    if request.measuring.sample.samplers.len() > 1 {
         return Err(Error::request("averages are compared with one sampler"));
     }
     let snapshots = Snapshots::open(&request.run)?;
-    let folder = std::path::absolute(&request.out).map_err(Error::io(&request.out))?.join("averages");
+    let folder =
+        std::path::absolute(&request.measuring.out).map_err(Error::io(&request.measuring.out))?.join("averages");
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
     let file = |sigma: f64| folder.join(format!("sigma-{sigma}.safetensors"));
     let made = request.sigmas.iter().map(|&sigma| snapshots.average(sigma, request.step, &file(sigma)));
@@ -72,33 +62,11 @@ pub fn sweep_profiles(
         checkpoint: Some(averaged.checkpoint.clone()),
         ..StudyModel::default()
     };
-    let study = Study {
-        title: "Averages of weights".into(),
-        model: averages.iter().map(model).collect(),
-        sample: request.sample.clone(),
-        evaluate: request.evaluate.clone(),
-        ..Study::default()
-    };
-    let mut plan = Plan::new(study, Path::new(""), request.data_root.as_deref())?;
-    if let Some(root) = &request.data_root {
-        plan.base = plan.base.with_data_root(root);
-    }
-    let options = Options {
-        out: request.out.clone(),
-        models: None,
-        shard: Shard::ALL,
-        only: Only::Both,
-        weights: request.weights.clone(),
-        batch: request.batch,
-    };
-    let (outcome, results) = run(&plan, &options, device, stop, tell)?;
-    if !outcome.failed.is_empty() {
-        return Err(Error::Run(outcome.failed.join("\n")));
-    }
-    if outcome.stopped {
+    let models = averages.iter().map(model).collect();
+    let Some((_, results)) = request.measuring.run("Averages of weights", models, device, stop, tell)? else {
         return Ok(None);
-    }
-    let chart = request.out.join(CHART);
+    };
+    let chart = request.measuring.out.join(CHART);
     write_atomic(&chart, results.over_widths(&request.sigmas)?.as_bytes())?;
     Ok(Some(ProfileSweep { averages, results, chart }))
 }

@@ -83,7 +83,7 @@ impl Work<'_> {
             }
         };
         let seconds = seconds_of(&RunDir(home.clone()).log(), &model.config.train);
-        let identity = Identity::new(name, &model.config, &found, seconds)?;
+        let identity = Identity::new(model, &found, seconds)?;
         if self.dir.known(&model.training).as_ref() != Some(&identity) {
             write(&self.dir.identity(&model.training.slug), &identity)?;
         }

@@ -61,6 +61,7 @@ impl Results {
             let over = format!("95 % confidence interval of the mean over {over} (Student's t)");
             page.note(&format!("Bands: {over}, cut below a tenth of the mean.{but}"));
         }
+        self.class_page(&mut page);
         self.tests_of(&mut page);
         self.sheets_of(&mut page, dir);
         self.settings_of(&mut page);
@@ -99,7 +100,8 @@ impl Results {
                 let of_seed = |values: &Vec<(String, f64)>| {
                     let is_tabled = |name: &String| self.tabled().is_some_and(|tabled| tabled.name == name);
                     let (first, more): (Vec<_>, Vec<_>) = values.iter().partition(|(name, _)| is_tabled(name));
-                    let more: Vec<_> = more.iter().map(|(name, v)| format!("{name} {}", number(*v))).collect();
+                    let more = more.iter().filter(|(name, _)| !self.is_of_class(name));
+                    let more: Vec<_> = more.map(|(name, v)| format!("{name} {}", number(*v))).collect();
                     let first = first.first().map_or(String::new(), |(_, value)| number(*value));
                     if more.is_empty() { first } else { format!("{first} ({})", more.join(", ")) }
                 };

@@ -4,7 +4,6 @@ use super::evaluator::Evaluator;
 use super::plan::{Model, Plan, rows};
 use super::{Results, results};
 use crate::checkpoint::{self, Checkpoint};
-use crate::digest::sha256;
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::generate::Pipeline;
@@ -200,7 +199,7 @@ impl Work<'_> {
     fn remove_outdated_identities(&self) -> Result<()> {
         for model in &self.plan.models {
             let Some(known) = self.dir.known(&model.training) else { continue };
-            if known.fingerprint != sha256(model.config.fingerprint()?.as_bytes()) {
+            if !known.is_of(model)? {
                 let path = self.dir.identity(&model.training.slug);
                 std::fs::remove_file(&path).map_err(Error::io(&path))?;
             }
@@ -214,10 +213,9 @@ impl Work<'_> {
         if self.options.only == Only::Train || model.checkpoint.is_some() {
             return Ok(false);
         }
-        let fingerprint = sha256(model.config.fingerprint()?.as_bytes());
-        let known = self.dir.known(&model.training).filter(|known| known.fingerprint == fingerprint);
-        let Some(known) = known else { return Ok(false) };
-        Ok(self.cells(number, Some(&known))?.iter().all(|cell| self.dir.result(&cell.key).is_some()))
+        let Some(known) = self.dir.known(&model.training) else { return Ok(false) };
+        Ok(known.is_of(model)?
+            && self.cells(number, Some(&known))?.iter().all(|cell| self.dir.result(&cell.key).is_some()))
     }
 
     /// The number of network evaluations that are left to do in this run, for the progress.
@@ -241,7 +239,10 @@ impl Work<'_> {
     /// The number of network evaluations of a cell.
     pub(super) fn cost(&self, cell: &Cell) -> Result<u64> {
         let process = &self.plan.config_of(&rows(&self.plan.study)[cell.row]).process;
-        let evaluations = cell.sample.evaluations(process)?;
+        let evaluations = match self.plan.study.evaluate.metric.measures_network() {
+            true => cell.column,
+            false => cell.sample.evaluations(process)?,
+        };
         Ok(self.plan.study.sample.count * evaluations as u64)
     }
 
@@ -251,7 +252,8 @@ impl Work<'_> {
         let unknown = || -> Result<Identity> {
             let (config, name) = (model.config.to_toml()?, model.training.name.clone());
             let [fingerprint, checkpoint, checksum] = [(); 3].map(|()| String::new());
-            Ok(Identity { name, config, fingerprint, checkpoint, checksum, step: 0, parameters: 0, seconds: None })
+            let (step, parameters, seconds) = (0, 0, None);
+            Ok(Identity { name, config, fingerprint, checkpoint, checksum, step, parameters, seconds, guide: None })
         };
         let identity = identity.cloned().map_or_else(unknown, Ok)?;
         let mut all = vec![];
@@ -305,8 +307,14 @@ impl Work<'_> {
             return Err(Error::file(&checkpoint.path, "changed while the study was running"));
         }
         let pipeline = Pipeline::open(&checkpoint, Weights::Ema, &checkpoint.config.sample, self.device)?;
+        let guided = match &model.guide {
+            Some(guide) => Some(self.guided(&pipeline, guide)?),
+            None => None,
+        };
         for cell in missing {
-            match self.measure(&cell, &pipeline, tell) {
+            // A guide has no effect with a guidance of 1.
+            let pipeline = guided.as_ref().filter(|_| cell.sample.guidance != 1.0).unwrap_or(&pipeline);
+            match self.measure(&cell, pipeline, tell) {
                 Ok(None) => return Ok(()),
                 Ok(Some(result)) => {
                     write(&self.dir.cell(&cell.key), &result)?;

@@ -132,6 +132,7 @@ impl Results {
         }
         let caption = self.caption().replace('*', "\\*");
         let _ = writeln!(text, "\n{caption}");
+        text += &self.class_markdown();
         for (key, fact) in &self.facts {
             let _ = write!(text, "\n- {key}: {fact}");
         }

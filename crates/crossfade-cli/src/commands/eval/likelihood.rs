@@ -6,7 +6,7 @@ use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use crossfade::data::fitted;
-use crossfade::generate::{LikelihoodConfig, Pipeline};
+use crossfade::generate::{FlowConfig, LikelihoodConfig, Pipeline, Trace};
 use crossfade::latent::image_size;
 use crossfade::math::KAPPA_MIN;
 use crossfade::metrics::Report;
@@ -20,11 +20,16 @@ pub enum LikelihoodCommand {
   crossfade eval nll runs/cifar cifar10:test
   crossfade eval nll runs/cifar cifar10:test --count 10000 --times-per-image 4 --seed 1 --json
   crossfade eval nll runs/tiny photos --weights model --kappa-min 0.005
+  crossfade eval nll runs/cifar cifar10:test --ode --count 32 --ode-steps 64
 
 The bound is the sum of three terms (docs/METHOD.md, section 10.7): what is left of the images at the
 largest noise level, the cost of the 8-bit values at the smallest one, and the integral of the denoising
 error over the noise levels between them. Lower is better. It needs no other network, and all networks
 that are measured with the same seed see the same noise. Compare values with the same --kappa-min.
+
+--ode also follows the probability flow of each image from the smallest noise level to the largest one and
+integrates its divergence (section 10.8). Its value has no slack, so that the difference to the bound shows
+how much of the bound is slack; both use the same images and the same noise of the decoder.
 
 The network must be unconditional or class-conditional, on pixels, with constant attenuation or any other
 process but CLD. A network with classes is told those of the images, if DATA has classes.
@@ -64,9 +69,29 @@ pub struct NllArgs {
     #[arg(long, default_value = "ema")]
     weights: Weights,
 
+    /// Also measure the exact likelihood of the probability flow, as a check of the bound: expensive, so give a small --count
+    #[arg(long)]
+    ode: bool,
+
+    /// Steps of the flow from the smallest noise level to the largest one
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "ode", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    ode_steps: u32,
+
+    /// Vectors of random signs that estimate the trace of the Jacobian, or exact for tiny images
+    #[arg(long, value_name = "N|exact", default_value = "1", requires = "ode", value_parser = trace)]
+    ode_probes: Trace,
+
     /// Noised images per batch; changes the speed and nothing else
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
     batch: u32,
+}
+
+fn trace(text: &str) -> Result<Trace, String> {
+    match text {
+        "exact" => Ok(Trace::Exact),
+        _ => (text.parse().ok().filter(|n| (1..=10_000).contains(n)).map(Trace::Probes))
+            .ok_or_else(|| "expected a number from 1 to 10000, or exact".into()),
+    }
 }
 
 /// Measures and prints the bound.
@@ -84,9 +109,14 @@ pub fn run(command: &LikelihoodCommand, context: &Context) -> Result<()> {
         kappa_min: args.kappa_min,
         seed: args.seed,
         batch: args.batch as usize,
+        flow: args.ode.then(|| FlowConfig { steps: args.ode_steps as usize, trace: args.ode_probes }),
     };
     let mut progress = context.progress("noised images", 0);
-    let found = pipeline.likelihood(&*set, &config, &mut |done, all| progress.set(done, all))?;
+    let mut tell = |done, all| {
+        progress.set(done, all);
+        true
+    };
+    let found = pipeline.likelihood(&*set, &config, &mut tell)?.context("the measurement was stopped")?;
     drop(progress);
     let mut report = Report::new("nll")
         .with("checkpoint", format!("{}, step {}", checkpoint.path.display(), checkpoint.step))
@@ -109,12 +139,20 @@ pub fn run(command: &LikelihoodCommand, context: &Context) -> Result<()> {
                 None => "not clamped".into(),
             },
         )
-        .with("classes", if found.with_classes { "those of the images" } else { "none" })
-        .value("bits per dimension", found.bits_per_dim)
-        .value("standard error", found.standard_error)
-        .value("prior", found.prior)
-        .value("reconstruction", found.reconstruction)
-        .value("diffusion", found.diffusion);
+        .with("classes", if found.with_classes { "those of the images" } else { "none" });
+    for (name, value) in found.values() {
+        report = report.value(&name, value);
+    }
+    if let Some(flow) = &found.flow {
+        let trace = flow.probes.map_or("exact trace".into(), |probes| format!("{probes} probes of the trace"));
+        let steps = format!("Heun, {} steps, {trace}, {} evaluations of each image", flow.steps, flow.evaluations);
+        report = report
+            .with("probability flow", steps)
+            .value("flow: bits per dimension", flow.bits_per_dim)
+            .value("flow: standard error", flow.standard_error)
+            .value("bound minus flow", flow.gap)
+            .value("bound minus flow: standard error", flow.gap_error);
+    }
     if found.kappa_min > args.kappa_min * 1.01 {
         report = report.warn(format!(
             "the smallest noise level of {} is {}; compare only with values at that --kappa-min",

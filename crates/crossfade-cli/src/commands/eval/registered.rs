@@ -114,7 +114,7 @@ fn evaluate_set(metric: RegisteredMetric, args: &SetArgs, context: &Context) -> 
         let last = (first + BATCH).min(produced.len());
         let sample = |k: usize| -> crossfade::Result<Sample> {
             let name = produced.name(k);
-            Ok(Sample { origin: name.clone().into(), name, output: produced.get(k)?.into(), target: None })
+            Ok(Sample { origin: name.clone().into(), name, output: produced.get(k)?.into(), target: None, class: None })
         };
         accumulator.add((first..last).map(sample).collect::<crossfade::Result<_>>()?)?;
         progress.set(last as u64, produced.len() as u64);

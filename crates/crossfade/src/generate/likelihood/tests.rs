@@ -58,11 +58,13 @@ fn exact(process: Gaussian, range: &NoiseRange, config: &LikelihoodConfig) -> Li
         });
         Ok(Images(from_vec(each.collect(), [times.len(), 1, SIDE, SIDE], &device)))
     };
-    measure(&Pixels(400), process, range, config, &estimate, &device, &mut |_, _| ()).unwrap()
+    let set = &Pixels(400);
+    let measurement = Measurement { set, process, range, config, estimate: &estimate, device: &device };
+    measurement.run(&mut |_, _| true).unwrap().unwrap()
 }
 
 fn config(kappa_min: f64) -> LikelihoodConfig {
-    LikelihoodConfig { count: 200, times: 4, kappa_min, seed: 1, batch: 64 }
+    LikelihoodConfig { count: 200, times: 4, kappa_min, seed: 1, batch: 64, flow: None }
 }
 
 /// With the exact denoiser the bound is tight but for the decoder, which does not know which levels are frequent. Where the

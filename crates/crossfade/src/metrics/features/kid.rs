@@ -15,7 +15,7 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     name: "kid",
     about: "Kernel Inception distance of two image sets: unbiased, so also for few images",
     values: &[Value::lower("kid", "KID")],
-    compared: Compared::ImageSet { statistics: false },
+    compared: Compared::ImageSet { statistics: false, classes: false },
     network: Some(FeatureNetwork::Inception),
     protocols: Protocol::NAMES,
     min_images: 2,

@@ -18,6 +18,7 @@ pub(super) mod precision_recall;
 mod protocol;
 pub(super) mod random_frechet;
 pub mod registry;
+mod set_distance;
 mod statistics;
 mod sums;
 
@@ -30,6 +31,7 @@ pub use kid::{Kid, KidConfig, kid};
 pub use numpy_random::RandomState;
 pub use precision_recall::{PrecisionRecall, precision_recall};
 pub use protocol::Protocol;
+pub(crate) use set_distance::class_value;
 pub use statistics::Statistics;
 pub use sums::FeatureSums;
 

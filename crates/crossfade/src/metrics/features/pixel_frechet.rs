@@ -1,18 +1,16 @@
 //! The Fréchet distance of images reduced to 8x8 pixels. It needs no weights, and measures colours and layout only.
 use super::super::Report;
-use super::super::metric::{
-    Accumulator, Compared, Measurement, Metric, MetricSpec, Reference, ReferenceWork, Sample, Value, Verb,
-};
-use super::fid::unprepared;
-use super::{FeatureSums, Frechet, Gaussian};
-use crate::data::{Filter, Image, PassOrder, resize};
+use super::super::metric::{Compared, MetricSpec, Value, Verb};
+use super::set_distance::{SetDistance, SetFeatures};
+use crate::data::{Dataset, Filter, Image, PassOrder, resize};
 use crate::error::Result;
+use std::ops::Range;
 
 pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     name: "pixel-frechet",
     about: "Fréchet distance of two image sets at 8x8 pixels: needs no weights, sees colours and layout only",
     values: &[Value::lower("pixel-frechet", "pixel Fréchet distance")],
-    compared: Compared::ImageSet { statistics: false },
+    compared: Compared::ImageSet { statistics: false, classes: true },
     network: None,
     protocols: &[],
     min_images: 2,
@@ -21,53 +19,34 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
         examples: "Example:
   crossfade eval pixel-frechet samples cifar10:train",
     },
-    open: |_| Ok(Box::new(PixelFrechet { reference: None })),
+    open: |_| Ok(Box::new(SetDistance::new(PixelFeatures))),
 };
 
 /// Side to which images are reduced.
 const SIDE: usize = 8;
-/// Number of values of a reduced image.
-const DIM: usize = 3 * SIDE * SIDE;
 
-struct PixelFrechet {
-    reference: Option<Frechet>,
-}
+struct PixelFeatures;
 
-struct PixelAccumulator<'a> {
-    metric: &'a PixelFrechet,
-    sums: FeatureSums,
-}
+impl SetFeatures for PixelFeatures {
+    const NAME: &'static str = SPEC.name;
+    const DIM: usize = 3 * SIDE * SIDE;
 
-impl Metric for PixelFrechet {
-    fn prepare(&mut self, reference: &Reference, work: &mut ReferenceWork) -> Result<bool> {
-        let images = reference.images(SPEC.name)?;
-        let mut sums = FeatureSums::new(DIM);
-        for k in 0..images.len() {
-            if (work.stop)() {
-                return Ok(false);
-            }
-            sums.push(&reduced(images.get(k)?));
+    fn each(
+        &self,
+        images: &dyn Dataset,
+        range: Range<usize>,
+        sink: &mut dyn FnMut(&[f32]) -> Result<()>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        for k in range.clone() {
+            sink(&reduced(images.get(k)?))?;
         }
-        self.reference = Some(Frechet::to(Gaussian::of(&sums)?)?);
-        Ok(true)
-    }
-
-    fn accumulator(&self) -> Box<dyn Accumulator + '_> {
-        Box::new(PixelAccumulator { metric: self, sums: FeatureSums::new(DIM) })
-    }
-}
-
-impl Accumulator for PixelAccumulator<'_> {
-    fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
-        samples.into_iter().for_each(|sample| self.sums.push(&reduced(sample.output.into_image())));
+        progress(range.end, images.len());
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Measurement> {
-        let frechet = self.metric.reference.as_ref().ok_or_else(unprepared)?;
-        let distance = frechet.distance(&Gaussian::of(&self.sums)?)?;
-        let report = Report::new(SPEC.name).with("features", "RGB of the image reduced to 8x8 (box filter), -1 to 1");
-        Ok(report.value(SPEC.values[0].name, distance).into())
+    fn report(&self) -> Report {
+        Report::new(SPEC.name).with("features", "RGB of the image reduced to 8x8 (box filter), -1 to 1")
     }
 }
 

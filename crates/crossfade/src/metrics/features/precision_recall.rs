@@ -15,7 +15,7 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     name: "pr",
     about: "Precision and recall of a set against real images, by nearest neighbours",
     values: &[Value::higher("precision", "precision"), Value::higher("recall", "recall")],
-    compared: Compared::ImageSet { statistics: false },
+    compared: Compared::ImageSet { statistics: false, classes: false },
     network: Some(FeatureNetwork::Inception),
     protocols: Protocol::NAMES,
     // Every image needs a third neighbour beside itself.

@@ -1,21 +1,20 @@
 //! The Fréchet distance of features of a small fixed network with random filters. It needs no weights, and unlike
 //! `pixel-frechet` it sees texture and sharpness.
 use super::super::Report;
-use super::super::metric::{
-    Accumulator, Compared, Measurement, Metric, MetricSpec, Reference, ReferenceWork, Sample, Value, Verb,
-};
-use super::fid::unprepared;
-use super::{FeatureSums, Frechet, Gaussian};
-use crate::data::{Filter, Image, PassOrder, Planes, resize};
+use super::super::metric::{Compared, MetricSpec, Value, Verb};
+use super::Gaussian;
+use super::set_distance::{SetDistance, SetFeatures};
+use crate::data::{Dataset, Filter, Image, PassOrder, Planes, resize};
 use crate::error::Result;
 use crate::rng::{Purpose, Stream};
 use rayon::prelude::*;
+use std::ops::Range;
 
 pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     name: "random-frechet",
     about: "Fréchet distance of two image sets by fixed random filters at three scales: needs no weights, sees texture",
     values: &[Value::lower("random-frechet", "random-feature Fréchet distance")],
-    compared: Compared::ImageSet { statistics: false },
+    compared: Compared::ImageSet { statistics: false, classes: true },
     network: None,
     protocols: &[],
     min_images: 2,
@@ -24,7 +23,7 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
         examples: "Example:
   crossfade eval random-frechet samples cifar10:train",
     },
-    open: |_| Ok(Box::new(RandomFrechet { network: Network::new(), reference: None })),
+    open: |_| Ok(Box::new(SetDistance::new(Network::new()))),
 };
 
 /// Filters of each layer.
@@ -38,75 +37,40 @@ const DIM: usize = SCALES * 2 * 2 * FILTERS + 3 * COARSE * COARSE;
 /// Images whose features are computed at once, in parallel.
 const CHUNK: usize = 256;
 
-struct RandomFrechet {
-    network: Network,
-    reference: Option<Scaled>,
-}
+impl SetFeatures for Network {
+    const NAME: &'static str = SPEC.name;
+    const DIM: usize = DIM;
 
-/// The distance to a reference, in units of its deviations.
-struct Scaled {
-    frechet: Frechet,
-    deviations: Vec<f64>,
-}
-
-struct RandomAccumulator<'a> {
-    metric: &'a RandomFrechet,
-    sums: FeatureSums,
-}
-
-impl Metric for RandomFrechet {
-    fn prepare(&mut self, reference: &Reference, work: &mut ReferenceWork) -> Result<bool> {
-        let images = reference.images(SPEC.name)?;
-        let mut sums = FeatureSums::new(DIM);
-        for start in (0..images.len()).step_by(CHUNK) {
-            if (work.stop)() {
-                return Ok(false);
-            }
-            let end = (start + CHUNK).min(images.len());
+    fn each(
+        &self,
+        images: &dyn Dataset,
+        range: Range<usize>,
+        sink: &mut dyn FnMut(&[f32]) -> Result<()>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        for start in range.clone().step_by(CHUNK) {
+            let end = (start + CHUNK).min(range.end);
             let features: Result<Vec<_>> =
-                (start..end).into_par_iter().map(|k| Ok(self.network.features(images.get(k)?))).collect();
-            // Added in the order of the images, so that the result does not depend on the threads.
-            features?.iter().for_each(|features| sums.push(features));
-            (work.progress)(end, images.len());
+                (start..end).into_par_iter().map(|k| Ok(self.features(images.get(k)?))).collect();
+            // Passed on in the order of the images, so that the result does not depend on the threads.
+            features?.iter().try_for_each(|features| sink(features))?;
+            progress(end, images.len());
         }
-        let own = Gaussian::of(&sums)?;
-        // A feature that is the same in all images is left in its own unit.
-        let deviation = |variance: &f64| if *variance > 0.0 { variance.sqrt() } else { 1.0 };
-        let deviations: Vec<f64> = own.covariance.iter().step_by(DIM + 1).map(deviation).collect();
-        self.reference = Some(Scaled { frechet: Frechet::to(scaled(own, &deviations))?, deviations });
-        Ok(true)
-    }
-
-    fn accumulator(&self) -> Box<dyn Accumulator + '_> {
-        Box::new(RandomAccumulator { metric: self, sums: FeatureSums::new(DIM) })
-    }
-}
-
-impl Accumulator for RandomAccumulator<'_> {
-    fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
-        let network = &self.metric.network;
-        let features: Vec<_> =
-            samples.into_par_iter().map(|sample| network.features(sample.output.into_image())).collect();
-        features.iter().for_each(|features| self.sums.push(features));
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Measurement> {
-        let Scaled { frechet, deviations } = self.metric.reference.as_ref().ok_or_else(unprepared)?;
-        let distance = frechet.distance(&scaled(Gaussian::of(&self.sums)?, deviations))?;
+    /// The deviations over the reference: without them the colours, which vary most, would hide everything else. A feature
+    /// that is the same in all images is left in its own unit.
+    fn units(&self, reference: &Gaussian) -> Option<Vec<f64>> {
+        let deviation = |variance: &f64| if *variance > 0.0 { variance.sqrt() } else { 1.0 };
+        Some(reference.covariance.iter().step_by(DIM + 1).map(deviation).collect())
+    }
+
+    fn report(&self) -> Report {
         let features = "mean and deviation of 8 + 8 random 3x3 filters with ReLU at three scales, colours at 2x2; each in \
                         units of its deviation over the reference";
-        Ok(Report::new(SPEC.name).with("features", features).value(SPEC.values[0].name, distance).into())
+        Report::new(SPEC.name).with("features", features)
     }
-}
-
-/// The distribution in units of `deviations`. Without them the colours, which vary most, would hide everything else.
-fn scaled(mut gaussian: Gaussian, deviations: &[f64]) -> Gaussian {
-    gaussian.mean.iter_mut().zip(deviations).for_each(|(mean, deviation)| *mean /= deviation);
-    for (row, a) in gaussian.covariance.chunks_exact_mut(deviations.len()).zip(deviations) {
-        row.iter_mut().zip(deviations).for_each(|(value, b)| *value /= a * b);
-    }
-    gaussian
 }
 
 /// Two layers of random 3x3 filters, the same in every run and on every machine.
@@ -207,10 +171,9 @@ fn filtered(x: &Planes, weights: &[f32]) -> Planes {
 mod tests {
     use super::super::super::RegisteredMetric;
     use super::*;
-    use crate::data::Dataset;
     use crate::data::procedural::Procedural;
     use crate::engine::Device;
-    use crate::metrics::MetricOptions;
+    use crate::metrics::{MetricOptions, Reference, ReferenceWork, Sample};
 
     /// A filter that is one at the centre of one plane copies that plane.
     #[test]
@@ -240,6 +203,7 @@ mod tests {
                 origin: k.to_string().into(),
                 output: change(k, set.get(k).unwrap()).into(),
                 target: None,
+                class: None,
             };
             accumulator.add((0..set.len()).map(sample).collect()).unwrap();
             accumulator.finish().unwrap().report.values[0].1

@@ -58,7 +58,7 @@ impl ImageFiles {
             let message = format!("is {is}, but its target {} is {should}", self.target.display());
             return Err(Error::file(&self.output, message));
         }
-        Ok(Sample { name: self.name.clone(), origin: self.output.clone(), output, target: Some(target) })
+        Ok(Sample { name: self.name.clone(), origin: self.output.clone(), output, target: Some(target), class: None })
     }
 }
 
