@@ -20,6 +20,7 @@ mod eval;
 mod inpaint;
 mod lab;
 mod measure;
+mod models;
 mod reconstruct;
 mod reproduce;
 mod saliency;
@@ -74,6 +75,7 @@ verbs! {
     Reproduce(reproduce::ReproduceArgs),
     Lab(lab::LabArgs),
     Demo(demo::DemoArgs),
+    Models(models::ModelsArgs),
     #[command(subcommand)]
     Config(config::ConfigCommand),
     #[command(subcommand)]

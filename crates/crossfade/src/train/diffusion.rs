@@ -7,7 +7,7 @@ use super::run_loop::{self, Training};
 use super::sheet;
 use super::start::start;
 use super::state::TrainState;
-use crate::checkpoint::{Checkpoint, RunDir};
+use crate::checkpoint::{self, Checkpoint, RunDir};
 use crate::config::{RunConfig, SampleConfig};
 use crate::data::{Classes, Dataset, Image};
 use crate::engine::{Device, Tensor, from_vec};
@@ -48,8 +48,21 @@ pub fn train(
     report: &mut dyn FnMut(&StepReport),
 ) -> Result<Summary> {
     config.validate_training()?;
+    let config = &with_recorded_origin(config, dir, resume)?;
     let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume)?;
     run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
+}
+
+/// `config` with the `train.from` that a resumed run was started with, which need not be repeated: its checkpoints keep it.
+fn with_recorded_origin(config: &RunConfig, dir: &RunDir, resume: bool) -> Result<RunConfig> {
+    let mut config = config.clone();
+    if resume && config.train.from.is_none() {
+        let newest = checkpoint::list(&dir.checkpoints())?.pop();
+        // A damaged checkpoint is reported later, when it is skipped.
+        let newest = newest.and_then(|(_, path)| Checkpoint::open(&path).ok());
+        config.train.from = newest.and_then(|checkpoint| checkpoint.config.train.from);
+    }
+    Ok(config)
 }
 
 /// The training of a diffusion network, for the shared loop.
@@ -68,7 +81,7 @@ impl<'a> DiffusionTraining<'a> {
     fn start(config: &'a RunConfig, dir: &RunDir, device: &'a Device, resume: bool) -> Result<(Self, Vec<String>)> {
         let fresh = || {
             let mut state = TrainState::begin(config, device)?;
-            if let Some(latent) = &config.latent {
+            if let (Some(latent), None) = (&config.latent, &state.latent) {
                 let latent = Latent::open(latent, device)?;
                 latent.must_fit(config.network.channels())?;
                 state.latent = Some(latent);
@@ -96,6 +109,7 @@ impl<'a> DiffusionTraining<'a> {
         // As in the reference, the scale is measured once, on the first batch (§2.7). A resumed run reads it from its
         // checkpoint.
         if state.step == 0
+            && config.train.from.is_none()
             && let Some(latent) = &mut state.latent
             && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
         {

@@ -4,6 +4,7 @@ mod autoencoder;
 mod batch;
 mod diffusion;
 mod events;
+mod fine_tune;
 mod log;
 mod mean;
 mod optimiser;
@@ -16,6 +17,7 @@ pub use crate::checkpoint::RunDir;
 pub use autoencoder::{AutoencoderReport, Event, train_autoencoder};
 pub use batch::{Prepared, drops_label, prepare};
 pub use diffusion::{StepReport, classes, images, train};
+pub use fine_tune::{FineTuning, fine_tuning_of, with_classes_of};
 pub use optimiser::Gradients;
 pub use state::TrainState;
 
