@@ -2,7 +2,7 @@
 //!
 //! To add one, write `models/NAME.safetensors` with `crossfade models pack` and its card `models/NAME.md`, then a line below,
 //! which `pack` prints. `cargo test -p crossfade-cli --test models` checks all of them.
-use crossfade::models::{Content, Model};
+use crossfade::models::Model;
 
 /// A model in the program itself.
 #[allow(unused_macros, reason = "used as soon as a model ships")]
@@ -16,14 +16,14 @@ macro_rules! embedded {
             bytes: include_bytes!(concat!("../../../models/", $name, ".safetensors")).len() as u64,
             sha256: $sha256,
             card: include_str!(concat!("../../../models/", $name, ".md")),
-            content: Content::Embedded(include_bytes!(concat!("../../../models/", $name, ".safetensors"))),
+            content: crossfade::models::Content::Embedded(include_bytes!(concat!("../../../models/", $name, ".safetensors"))),
         }
     };
 }
 
 /// A model in a file beside the program, which can be fetched if a URL is known.
 #[allow(unused_macros, reason = "used as soon as a model ships")]
-macro_rules! file {
+macro_rules! in_file {
     ($name:literal, $task:literal, default: $default:literal, $bytes:literal, $sha256:literal, $url:expr, $quality:literal) => {
         Model {
             name: $name,
@@ -33,7 +33,7 @@ macro_rules! file {
             bytes: $bytes,
             sha256: $sha256,
             card: include_str!(concat!("../../../models/", $name, ".md")),
-            content: Content::File { url: $url },
+            content: crossfade::models::Content::File { url: $url },
         }
     };
 }

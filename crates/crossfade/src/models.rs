@@ -110,8 +110,8 @@ impl Model {
 
     /// The file that holds it, if it is not in the program and is found in one of the [`directories`].
     pub fn found(&self) -> Option<PathBuf> {
-        let files = directories().into_iter().map(|dir| dir.join(self.file_name()));
-        files.into_iter().find(|file| !self.is_embedded() && file.is_file())
+        let mut files = directories().into_iter().map(|dir| dir.join(self.file_name()));
+        files.find(|file| !self.is_embedded() && file.is_file())
     }
 
     /// Its bytes, after their SHA-256 has been verified.

@@ -5,7 +5,6 @@ use crate::download::{fetch, read};
 use crate::output::{bytes, thousands};
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
-use crossfade::Error;
 use crossfade::checkpoint::Packed;
 use crossfade::files::write_atomic;
 use crossfade::models::{self, Content, Model};

@@ -178,12 +178,13 @@ impl Checkpoint {
     }
 
     /// What an average of weights takes over from a checkpoint, with its metadata: the autoencoder of a latent run and its
-    /// scale, and the mean of the training images.
+    /// scale, the mean of the training images, and the names of the classes.
     pub(crate) fn fixed_parts(&self) -> Result<(Vec<HostTensor>, BTreeMap<String, String>)> {
         let file = &self.opened.file;
         let fixed = |name: &str| name.starts_with(FIRST_STAGE) || [SCALE_FACTOR, MEAN_X0].contains(&name);
-        let entry = file.metadata().remove_entry(FIRST_STAGE_CONFIG);
-        Ok((file.read_wanted(&fixed)?, entry.into_iter().collect()))
+        let mut metadata = file.metadata();
+        metadata.retain(|key, _| [FIRST_STAGE_CONFIG, CLASS_NAMES].contains(&key.as_str()));
+        Ok((file.read_wanted(&fixed)?, metadata))
     }
 
     /// Keeps `fitted` times in the file, in place of those for the same sampler and number of steps. The file is written anew

@@ -13,8 +13,8 @@ use std::path::Path;
 pub fn config(from: &Path, overrides: &Overrides, context: &Context) -> Result<RunConfig> {
     let config = fine_tuning_of(from)?;
     let value = |key: &str| {
-        let sets = overrides.sets.iter().rev().filter_map(|set| set.split_once('='));
-        sets.into_iter().find(|(found, _)| found.trim() == key).map(|(_, value)| value.trim().trim_matches('"'))
+        let mut sets = overrides.sets.iter().rev().filter_map(|set| set.split_once('='));
+        sets.find(|(found, _)| found.trim() == key).map(|(_, value)| value.trim().trim_matches('"'))
     };
     let mut sets = overrides.sets.clone();
     if let (Some(path), None, true) = (value("data.path"), value("data.kind"), !config.task.task().needs_labels()) {
