@@ -2,8 +2,10 @@
 mod cli;
 mod commands;
 mod context;
+mod download;
 mod interrupt;
 mod jobs;
+mod models;
 mod output;
 mod progress;
 
@@ -19,6 +21,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let started = Instant::now();
+    crossfade::models::install(models::MODELS);
     let cli = cli::Cli::parse();
     let result = Context::new(&cli.global, started).and_then(|context| cli.command.run(&context));
     match result {

@@ -30,6 +30,7 @@ pub mod latent;
 pub mod loader;
 pub mod loss;
 pub mod metrics;
+pub mod models;
 pub mod nn;
 pub(crate) mod pickle;
 pub mod plot;

@@ -1,6 +1,8 @@
 //! Safetensors files: written atomically and reproducibly, read tensor by tensor and with limits.
+mod element;
 mod write;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,8 +13,9 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use crate::error::{Error, Result};
 
+pub use element::Element;
 pub use write::save_tensors;
-pub(crate) use write::{TensorView, write_rows, write_tensors};
+pub(crate) use write::{TensorView, save_tensors_as, write_rows, write_tensors};
 
 /// A tensor on the host: name, shape, values in row-major order.
 pub type HostTensor = (String, Vec<usize>, Vec<f32>);
@@ -30,25 +33,58 @@ const CHECKSUM: &str = "crc32";
 #[derive(Debug)]
 pub struct TensorFile {
     path: PathBuf,
-    file: File,
+    source: Source,
     start: u64,
     header: Metadata,
+}
+
+/// Where the bytes of a file are.
+#[derive(Debug)]
+enum Source {
+    Disk(File),
+    Memory(Cow<'static, [u8]>),
+}
+
+impl Source {
+    /// `count` bytes from `start` on.
+    fn read(&self, start: u64, count: usize) -> std::io::Result<Vec<u8>> {
+        match self {
+            Self::Disk(file) => {
+                let (mut file, mut bytes) = (file, vec![0; count]);
+                file.seek(SeekFrom::Start(start))?;
+                file.read_exact(&mut bytes)?;
+                Ok(bytes)
+            }
+            Self::Memory(all) => {
+                let part = usize::try_from(start).ok().and_then(|start| all.get(start..start.checked_add(count)?));
+                part.map(<[u8]>::to_vec).ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
+            }
+        }
+    }
 }
 
 impl TensorFile {
     /// Opens a file and checks that its header describes all of it.
     pub fn open(path: &Path) -> Result<Self> {
-        let mut file = File::open(path).map_err(Error::io(path))?;
+        let file = File::open(path).map_err(Error::io(path))?;
         let size = file.metadata().map_err(Error::io(path))?.len();
-        let mut length = [0; 8];
-        file.read_exact(&mut length).map_err(|_| Error::file(path, "too short for a safetensors file"))?;
-        let length = u64::from_le_bytes(length);
+        Self::new(path, Source::Disk(file), size)
+    }
+
+    /// As [`TensorFile::open`], for the bytes of a file; messages call it `path`.
+    pub fn of_bytes(path: &Path, bytes: Cow<'static, [u8]>) -> Result<Self> {
+        let size = bytes.len() as u64;
+        Self::new(path, Source::Memory(bytes), size)
+    }
+
+    fn new(path: &Path, source: Source, size: u64) -> Result<Self> {
+        let length = source.read(0, 8).map_err(|_| Error::file(path, "too short for a safetensors file"))?;
+        let length = u64::from_le_bytes(std::array::from_fn(|i| length[i]));
         // The length comes from the file and is not trusted: it decides how much memory is allocated below.
         if length > HEADER_LIMIT || length + 8 > size {
             return Err(Error::file(path, format!("no safetensors file: its header would take {length} bytes")));
         }
-        let mut bytes = vec![0; length as usize];
-        file.read_exact(&mut bytes).map_err(Error::io(path))?;
+        let bytes = source.read(8, length as usize).map_err(Error::io(path))?;
         // Deserializing also checks that the tensors follow each other without gaps and have the sizes of their shapes.
         let header: Metadata = serde_json::from_slice(&bytes)
             .map_err(|e| Error::file(path, format!("the safetensors header is damaged: {e}")))?;
@@ -58,7 +94,12 @@ impl TensorFile {
             let message = format!("{size} bytes where the header describes {expected:?}; the file is cut or damaged");
             return Err(Error::file(path, message));
         }
-        Ok(Self { path: path.to_path_buf(), file, start, header })
+        Ok(Self { path: path.to_path_buf(), source, start, header })
+    }
+
+    /// Whether the file can be replaced: bytes in memory cannot.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        matches!(self.source, Source::Disk(_))
     }
 
     /// The text entries of the header.
@@ -71,21 +112,21 @@ impl TensorFile {
         self.metadata().remove(CHECKSUM)
     }
 
-    /// All tensors of f32 numbers, checked against the checksum if there is one.
+    /// All tensors, checked against the checksum if there is one.
     pub(crate) fn read_all(&self) -> Result<Vec<HostTensor>> {
         self.read_wanted(&|_| true)
     }
 
-    /// The f32 tensors whose names are `wanted`, after the checksum of the complete file has been verified.
+    /// The tensors whose names are `wanted`, after the checksum of the complete file has been verified.
     pub(crate) fn read_wanted(&self, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<HostTensor>> {
         let mut crc = Crc::new();
         let mut tensors = vec![];
         for (name, shape) in self.shapes() {
             // Unwanted tensors are read too, because the checksum covers all of them.
-            let bytes = self.f32_bytes(&name)?;
+            let (element, bytes) = (self.element(&name)?, self.bytes(&name)?.1);
             crc.update(&bytes);
             if wanted(&name) {
-                tensors.push((name, shape, floats(&bytes)));
+                tensors.push((name, shape, element.decode(&bytes)));
             }
         }
         let found = format!("{:08x}", crc.sum());
@@ -115,11 +156,7 @@ impl TensorFile {
     pub(crate) fn bytes(&self, name: &str) -> Result<(&TensorInfo, Vec<u8>)> {
         let info = self.info(name)?;
         let (start, end) = info.data_offsets;
-        let mut bytes = vec![0; end - start];
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start(self.start + start as u64)).map_err(Error::io(&self.path))?;
-        file.read_exact(&mut bytes).map_err(Error::io(&self.path))?;
-        Ok((info, bytes))
+        Ok((info, self.read_bytes(start, end)?))
     }
 
     /// The values of `count` rows of an f32 tensor, starting with row `first`.
@@ -130,31 +167,26 @@ impl TensorFile {
         if info.dtype != Dtype::F32 || end > info.data_offsets.1 {
             return Err(Error::file(&self.path, format!("tensor {name:?} has no rows {first}..{}", first + count)));
         }
-        let mut bytes = vec![0; end - start];
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start(self.start + start as u64)).map_err(Error::io(&self.path))?;
-        file.read_exact(&mut bytes).map_err(Error::io(&self.path))?;
-        Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect())
+        Ok(Element::F32.decode(&self.read_bytes(start, end)?))
     }
 
-    /// The bytes of a tensor; an error unless it is f32.
-    fn f32_bytes(&self, name: &str) -> Result<Vec<u8>> {
+    /// The bytes between two offsets of the part that holds the tensors.
+    fn read_bytes(&self, start: usize, end: usize) -> Result<Vec<u8>> {
+        self.source.read(self.start + start as u64, end - start).map_err(Error::io(&self.path))
+    }
+
+    /// How the numbers of a tensor are stored; an error for types that are not f32, f16 or bf16.
+    pub(crate) fn element(&self, name: &str) -> Result<Element> {
         let dtype = self.info(name)?.dtype;
-        if dtype != Dtype::F32 {
-            return Err(Error::file(&self.path, format!("tensor {name:?} is {dtype:?}; convert the file to F32")));
-        }
-        Ok(self.bytes(name)?.1)
+        let advice = || format!("tensor {name:?} is {dtype:?}; convert the file to F32");
+        Element::of(dtype).ok_or_else(|| Error::file(&self.path, advice()))
     }
 
-    /// Shape and values of an f32 tensor.
+    /// Shape and values of a tensor.
     pub fn read(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
-        Ok((self.info(name)?.shape.clone(), floats(&self.f32_bytes(name)?)))
+        let (element, (info, bytes)) = (self.element(name)?, self.bytes(name)?);
+        Ok((info.shape.clone(), element.decode(&bytes)))
     }
-}
-
-/// The f32 values of little-endian bytes.
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
 }
 
 #[cfg(test)]
@@ -201,6 +233,34 @@ mod tests {
         assert_eq!(theirs.len(), tensors().len());
         assert_eq!(theirs.tensor("b").unwrap().data(), [-0.0f32, -0.5, -1.0].map(f32::to_le_bytes).concat());
         assert_eq!(SafeTensors::read_metadata(&bytes).unwrap().0 % 8, 0, "numbers are not aligned");
+    }
+
+    #[test]
+    fn halves_take_half_the_space_and_are_rounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.safetensors");
+        let values = vec![1.0, -0.1, 3.0e-6, 65504.0, 1e-30, 1234.567];
+        let tensors = ["f16", "bf16", "f32"].map(|name| (name.to_owned(), vec![2, 3], values.clone()));
+        save_tensors_as(&path, &tensors, &notes(), &|name| Element::named(name).unwrap()).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let memory = TensorFile::of_bytes(Path::new("memory"), Cow::Owned(bytes.clone())).unwrap();
+        for file in [TensorFile::open(&path).unwrap(), memory] {
+            for (name, shape, read) in file.read_all().unwrap() {
+                let element = Element::named(&name).unwrap();
+                assert_eq!((file.element(&name).unwrap(), shape), (element, vec![2, 3]));
+                let rounded: Vec<f32> = values.iter().map(|&v| element.rounded(v)).collect();
+                assert_eq!((&read, file.read(&name).unwrap().1), (&rounded, rounded.clone()));
+                let bound = [(Element::F32, 0.0), (Element::F16, 0.5f32.powi(11)), (Element::Bf16, 0.5f32.powi(8))];
+                let bound = bound.iter().find(|(of, _)| *of == element).unwrap().1;
+                // The smallest normal number of f16 is 2^-14; below it, the spacing is 2^-24.
+                let near = |(a, b): (&f32, &f32)| (a - b).abs() <= bound * b.abs() || (a - b).abs() <= 0.5f32.powi(25);
+                assert!(read.iter().zip(&values).all(near), "{name}: {read:?}");
+            }
+        }
+        // The format's own reader agrees about types and sizes.
+        let theirs = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(theirs.tensor("f16").unwrap().dtype(), Dtype::F16);
+        assert_eq!(theirs.tensor("bf16").unwrap().data().len(), 12);
     }
 
     #[test]
@@ -272,7 +332,7 @@ mod tests {
         ] {
             assert!(open(&path, &header(&entries), 8).is_err(), "{case}");
         }
-        let half = header(&[entry("a", "[4]", "[0,8]").replace("F32", "F16")]);
-        assert!(open(&path, &half, 8).unwrap().read("a").unwrap_err().to_string().contains("F16"));
+        let whole = header(&[entry("a", "[2]", "[0,8]").replace("F32", "I32")]);
+        assert!(open(&path, &whole, 8).unwrap().read("a").unwrap_err().to_string().contains("I32"));
     }
 }

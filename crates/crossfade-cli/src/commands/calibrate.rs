@@ -38,7 +38,7 @@ in the checkpoint, where the grid auto finds them; without it nothing is written
 
 The data is what the network was trained on, unless --images names others.")]
 pub struct CalibrateArgs {
-    /// Run directory or one of its checkpoints
+    /// Run directory, one of its checkpoints or a model that ships
     #[arg(value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
 

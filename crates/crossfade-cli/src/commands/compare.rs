@@ -21,11 +21,11 @@ use std::path::PathBuf;
 Both make images from the same noise; without --samplers each by its own sampler. The directory gets comparison.html and
 report.html, pages that need nothing else; a comparison that was stopped goes on in the same directory.")]
 pub struct CompareArgs {
-    /// A run directory or a checkpoint
+    /// A run directory, a checkpoint or a model that ships
     #[arg(value_name = "A")]
     a: PathBuf,
 
-    /// Another run directory or checkpoint
+    /// Another run directory, checkpoint or model that ships
     #[arg(value_name = "B")]
     b: PathBuf,
 

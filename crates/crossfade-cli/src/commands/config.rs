@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use crossfade::Error;
 use crossfade::config::{AutoencoderRun, RunConfig, Sizes, is_autoencoder, read_text};
+use crossfade::models;
 use crossfade::nn::{BackboneConfig, Decoders, NetworkPorts, PRESETS, UNetConfig, preset};
 use serde_json::json;
 use std::fmt::Write;
@@ -21,7 +22,8 @@ pub enum ConfigCommand {
   crossfade config show cifar10-two-m192 --set process.attenuation=linear
   crossfade config show runs/tiny                 that of a run's newest checkpoint, with times fitted to it")]
     Show {
-        /// Configuration file, name of a network (see `config list`), run directory or checkpoint
+        /// Configuration file, name of a network (see `config list`), run directory, checkpoint or
+        /// model that ships
         #[arg(value_name = "FILE|PRESET|CHECKPOINT")]
         config: String,
         #[command(flatten)]
@@ -55,9 +57,9 @@ pub fn run(command: &ConfigCommand, context: &Context) -> Result<()> {
     }
 }
 
-/// Whether `path` is a run directory or a checkpoint.
-fn is_checkpoint(path: &Path) -> bool {
-    path.is_dir() || path.extension().is_some_and(|e| e == "safetensors")
+/// Whether `path` is a run directory, a checkpoint or a model that ships, and not a configuration.
+pub fn is_checkpoint(path: &Path) -> bool {
+    (models::of(path).is_some() && !path.is_file()) || path.is_dir() || path.extension().is_some_and(|e| e == "safetensors")
 }
 
 /// Whether `name` is a configuration file of an autoencoder.

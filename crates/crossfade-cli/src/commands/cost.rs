@@ -1,5 +1,5 @@
 //! `crossfade cost`.
-use super::config::named;
+use super::config::{is_checkpoint, named};
 use super::sample::open;
 use crate::cli::{one_of, sampler_names};
 use crate::context::Context;
@@ -23,7 +23,7 @@ use std::path::Path;
 
 A configuration is timed with random weights, which take the same time as trained ones.")]
 pub struct CostArgs {
-    /// Configuration file, name of a network (see `config list`), run directory or checkpoint
+    /// Configuration file, name of a network (see `config list`), run directory, checkpoint or model that ships
     #[arg(value_name = "CONFIG|CHECKPOINT")]
     target: String,
 
@@ -55,8 +55,7 @@ pub struct CostArgs {
 /// Counts, and times the network unless `--count-only` is given.
 pub fn run(args: &CostArgs, context: &Context) -> Result<()> {
     let path = Path::new(&args.target);
-    let is_checkpoint = path.is_dir() || path.extension().is_some_and(|e| e == "safetensors");
-    let checkpoint = if is_checkpoint { Some(open(path)?) } else { None };
+    let checkpoint = if is_checkpoint(path) { Some(open(path)?) } else { None };
     let config = match &checkpoint {
         Some(checkpoint) => checkpoint.config.clone(),
         None => named(&args.target)?,

@@ -8,7 +8,7 @@ use clap::Args;
 /// Detect edges with a network trained for edges
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  crossfade edge photo.jpg edges.png --checkpoint runs/edges
+  crossfade edge photo.jpg edges.png
   crossfade edge photos maps --checkpoint runs/edges --threshold 0.5
 
 Large images are processed in overlapping tiles of the training size.")]

@@ -1,7 +1,7 @@
 //! `crossfade edit`.
 mod pictures;
 
-use super::sample::{not_negative, open, two_times};
+use super::sample::{not_negative, open, open_or_default, two_times};
 use crate::cli::{Weights, one_of, sampler_names, unit_interval};
 use crate::context::Context;
 use crate::jobs::create_parent;
@@ -50,9 +50,10 @@ pub struct EditArgs {
     #[arg(value_name = "OUT")]
     output: PathBuf,
 
-    /// Run directory or checkpoint of a network that generates pictures
+    /// Run directory or checkpoint of a network that generates pictures, or the name of a model that ships [default: the model
+    /// that ships for this]
     #[arg(long, value_name = "PATH")]
-    checkpoint: PathBuf,
+    checkpoint: Option<PathBuf>,
 
     /// Share of the sampler's steps that are run, from 0 (the picture itself) to 1 (from pure noise), for example 0.6
     #[arg(long, value_name = "X", value_parser = unit_interval, required_unless_present_any = ["invert", "to"])]
@@ -172,7 +173,7 @@ impl EditArgs {
 /// Edits the pictures.
 pub fn run(args: &EditArgs, context: &Context) -> Result<()> {
     let pictures = pictures(args)?;
-    let checkpoint = open(&args.checkpoint)?;
+    let checkpoint = open_or_default(args.checkpoint.as_deref(), "generate")?;
     let config = args.sampling(&checkpoint.config)?;
     let mut pipeline = Pipeline::open(&checkpoint, args.weights.into(), &config, &context.device)?;
     if let Some(guide) = &args.guide {

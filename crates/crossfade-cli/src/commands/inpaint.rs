@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Fill holes in images with a network trained for inpainting
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  crossfade inpaint face.png whole.png --checkpoint runs/inpaint --box 80,60,64,40
+  crossfade inpaint face.png whole.png --box 80,60,64,40
   crossfade inpaint faces whole --checkpoint runs/inpaint --mask masks
   crossfade inpaint faces whole --checkpoint runs/inpaint --random-mask
 

@@ -92,7 +92,7 @@ pub struct LabArgs {
     #[arg(long, value_name = "DATA", conflicts_with_all = ["dim", "components", "std", "samples", "attenuations"])]
     images: Option<String>,
 
-    /// Measure this trained network: a run directory or one of its checkpoints
+    /// Measure this trained network: a run directory, one of its checkpoints or a model that ships
     #[arg(long, value_name = "CHECKPOINT", requires = "images", conflicts_with_all = ["processes", "noise"])]
     checkpoint: Option<PathBuf>,
 

@@ -21,6 +21,7 @@ mod eval;
 mod inpaint;
 mod lab;
 mod measure;
+mod models;
 mod reconstruct;
 mod reproduce;
 mod saliency;
@@ -76,6 +77,7 @@ verbs! {
     Reproduce(reproduce::ReproduceArgs),
     Lab(lab::LabArgs),
     Demo(demo::DemoArgs),
+    Models(models::ModelsArgs),
     #[command(subcommand)]
     Config(config::ConfigCommand),
     #[command(subcommand)]

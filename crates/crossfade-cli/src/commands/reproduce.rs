@@ -20,7 +20,8 @@ pub struct ReproduceArgs {
     #[arg(value_name = "IMAGE.png")]
     pub image: PathBuf,
 
-    /// Checkpoint with the same weights [default: searched for beside the image and one level up]
+    /// Checkpoint with the same weights [default: searched for beside the image, one level up and
+    /// among the models that ship]
     #[arg(long, value_name = "FILE")]
     pub checkpoint: Option<PathBuf>,
 

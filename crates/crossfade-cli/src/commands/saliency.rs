@@ -8,7 +8,7 @@ use clap::Args;
 /// Predict saliency maps with a network trained for saliency
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  crossfade saliency photo.jpg map.png --checkpoint runs/saliency
+  crossfade saliency photo.jpg map.png
   crossfade saliency photos maps --checkpoint runs/saliency --threshold 0.5
 
 The network sees the whole image, resized to the training size, unless --tile is given.")]

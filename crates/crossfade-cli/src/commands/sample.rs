@@ -10,6 +10,7 @@ use crossfade::config::{RunConfig, SampleConfig};
 use crossfade::generate::{self, BATCH, Job, Shard};
 use crossfade::math::Process;
 use crossfade::math::{Blend, GridKind};
+use crossfade::models;
 use crossfade::sample::Sampler;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,8 @@ use std::path::{Path, PathBuf};
 /// Generate images with a trained network
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  crossfade sample                                         the default model, a row for each class
+  crossfade sample emoji --class 0 --count 16 --out pictures
   crossfade sample runs/tiny --count 16 --out pictures
   crossfade sample model.safetensors --sampler pc --steps 5 --seed 7 --out pictures
   crossfade sample runs/cifar --count 50000 --shard 0/4 --out pictures   one of four shards
@@ -32,17 +35,18 @@ use std::path::{Path, PathBuf};
 Image k of a seed is the same file at any batch size, thread count and shard. Every PNG stores
 the options that made it, and `crossfade reproduce` regenerates it from them.")]
 pub struct SampleArgs {
-    /// Run directory, one of its checkpoints, or a converted weights file
+    /// Name of a model that ships (see `crossfade models`), run directory, one of its checkpoints, or a converted weights file
+    /// [default: the model that ships for this]
     #[arg(value_name = "CHECKPOINT")]
-    pub checkpoint: PathBuf,
+    pub checkpoint: Option<PathBuf>,
 
     /// Output directory for the images and their contact sheet
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", default_value = "samples")]
     pub out: PathBuf,
 
-    /// Number of images
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: u64,
+    /// Number of images [default: 64; without CHECKPOINT, a row for each class]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
 
     /// Number of sampler steps [default: from the configuration]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -154,10 +158,29 @@ pub fn not_negative(text: &str) -> Result<f64, String> {
     value.ok_or_else(|| "expected a number from 0, for example 1.5".into())
 }
 
-/// Opens a checkpoint, or the newest one of a run directory.
+/// Opens a checkpoint, the newest one of a run directory, or a model that ships.
 pub fn open(path: &Path) -> Result<Checkpoint> {
     Ok(Checkpoint::open(&checkpoint::newest(path)?)?)
 }
+
+/// As [`open`]; without a path, the model that ships for the task.
+pub fn open_or_default(path: Option<&Path>, task: &str) -> Result<Checkpoint> {
+    match (path, models::default_of(task)) {
+        (Some(path), _) => open(path),
+        (None, Some(model)) => open(Path::new(model.name)),
+        (None, None) => {
+            let what = if task == "generate" { "CHECKPOINT" } else { "--checkpoint" };
+            let problem = format!(
+                "no model for the task {task} ships with this program: name a run or a checkpoint ({what}), which \
+                 `crossfade train CONFIG --out DIR` makes; `crossfade models` lists the models that ship"
+            );
+            Err(Error::request(problem).into())
+        }
+    }
+}
+
+/// Images in the row of each class, where neither a checkpoint nor a number of images is given.
+const PER_CLASS: u64 = 8;
 
 impl SampleArgs {
     /// The checkpoint's sampling settings with the options applied.
@@ -230,8 +253,8 @@ impl SampleArgs {
 
 /// Generates the images.
 pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
-    let checkpoint = open(&args.checkpoint)?;
-    let config = args.sampling(&checkpoint.config)?;
+    let checkpoint = open_or_default(args.checkpoint.as_deref(), "generate")?;
+    let mut config = args.sampling(&checkpoint.config)?;
     let (own, process) = (&checkpoint.config.sample, &checkpoint.config.process);
     if let Some(distill) = &checkpoint.config.distill
         && (config.sampler, config.times(process)?) != (own.sampler, own.times(process)?)
@@ -241,18 +264,24 @@ pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
             distill.steps
         ));
     }
+    let classes = checkpoint.class_names.len() as u64;
+    let by_class = args.checkpoint.is_none() && args.class.is_none() && classes > 0;
+    if by_class {
+        config.class = "all".into();
+    }
+    let count = args.count.unwrap_or(if by_class { PER_CLASS * classes } else { 64 });
     let job = Job {
         seed: args.seed,
         first: args.first,
-        count: args.count,
+        count,
         shard: args.shard,
-        batch: args.batch.unwrap_or(BATCH as u64).min(args.count) as usize,
+        batch: args.batch.unwrap_or(BATCH as u64).min(count) as usize,
         trajectory: args.trajectory,
         between: args.interpolate,
         guide: args.guide.as_deref().map(checkpoint::newest).transpose()?,
         out: args.out.clone(),
     };
-    let mut progress = context.progress("images", args.count);
+    let mut progress = context.progress("images", count);
     let began = std::time::Instant::now();
     let before = began - context.began;
     let report = generate::run(&checkpoint, args.weights.into(), &config, &job, &context.device, &mut |done, all| {

@@ -7,7 +7,7 @@ use clap::Args;
 /// Upscale images with a network trained for super-resolution
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  crossfade sr photo.jpg large.png --checkpoint runs/sr
+  crossfade sr photo.jpg large.png
   crossfade sr photos large --checkpoint runs/sr --steps 10 --seed 7
 
 The scale factor is the one the network was trained for. An alpha channel is upscaled too; grey

@@ -1,5 +1,5 @@
 //! What `crossfade sr`, `inpaint`, `saliency`, `edge`, `depth` and `sketch` share: a trained task applied to images.
-use super::sample::open;
+use super::sample::open_or_default;
 use crate::cli::{Weights, one_of, sampler_names};
 use crate::context::Context;
 use crate::jobs::{ImageJob, check_overwrites, create_parent, list_jobs};
@@ -8,15 +8,20 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::apply::{Application, Applied, Blending, Options};
+use crossfade::checkpoint::Checkpoint;
 use crossfade::config::SampleConfig;
 use crossfade::data::{IMAGE_ENDINGS, Image16, LabelMap};
 use crossfade::generate::Pipeline;
+use crossfade::models;
 use crossfade::nn::named::fnv1a;
 use crossfade::rng::{Purpose, Stream};
 use crossfade::sample::Sampler;
 use crossfade::task::masks::{HoleBox, Mask, random};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+
+/// Sampler steps of a network whose steps are not given.
+const STEPS: usize = 5;
 
 /// Options of every task verb.
 #[derive(Debug, Args)]
@@ -29,13 +34,14 @@ pub struct TaskArgs {
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
 
-    /// Run directory or checkpoint of a network trained for this task
+    /// Run directory or checkpoint of a network trained for this task, or the name of a model that ships [default: the model
+    /// that ships for the task]
     #[arg(long, value_name = "PATH")]
-    pub checkpoint: PathBuf,
+    pub checkpoint: Option<PathBuf>,
 
-    /// Number of sampler steps
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub steps: u64,
+    /// Number of sampler steps [default: that of a model that ships, otherwise 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub steps: Option<u64>,
 
     /// Sampler [default: from the configuration]
     #[arg(long, value_name = "NAME", value_parser = one_of(sampler_names()))]
@@ -105,8 +111,11 @@ impl<'a> Request<'a> {
 
 impl TaskArgs {
     /// The checkpoint's sampling settings with the options applied.
-    fn sampling(&self, mut config: SampleConfig) -> Result<SampleConfig> {
-        config.steps = self.steps as usize;
+    fn sampling(&self, checkpoint: &Checkpoint) -> Result<SampleConfig> {
+        let mut config = checkpoint.config.sample.clone();
+        // The steps of a training are chosen for its sheets, those of a model that ships by measuring it.
+        let usual = if models::of(&checkpoint.path).is_some() { config.steps } else { STEPS };
+        config.steps = self.steps.map_or(usual, |steps| steps as usize);
         if let Some(name) = &self.sampler {
             config.sampler = Sampler::parse(name)?;
         }
@@ -165,8 +174,8 @@ fn mask_file(dir: &Path, name: &str) -> Result<PathBuf> {
 /// Applies the task to every input image and prints a summary.
 pub fn apply(request: &Request, context: &Context) -> Result<()> {
     let Request { common, kind, threshold, holes, masked } = request;
-    let checkpoint = open(&common.checkpoint)?;
-    let sample = common.sampling(checkpoint.config.sample.clone())?;
+    let checkpoint = open_or_default(common.checkpoint.as_deref(), kind)?;
+    let sample = common.sampling(&checkpoint)?;
     let pipeline = Pipeline::open(&checkpoint, common.weights.into(), &sample, &context.device)?;
     let (model, evaluations) = (pipeline.task_model(kind, common.seed)?, pipeline.evaluations()?);
     let jobs = list_jobs(&common.input, &common.output)?;
@@ -176,7 +185,7 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
     let options = common.options(*threshold);
     let recipe = json!({
         "version": env!("CARGO_PKG_VERSION"), "task": kind, "checksum": checkpoint.checksum, "seed": common.seed,
-        "steps": common.steps, "evaluations": evaluations,
+        "steps": sample.steps, "evaluations": evaluations,
     });
     let text = recipe.to_string();
     let application = Application {

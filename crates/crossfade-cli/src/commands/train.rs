@@ -1,5 +1,6 @@
 //! `crossfade train`.
 mod autoencoder;
+mod fine_tune;
 
 use super::config::describe;
 use crate::cli::Overrides;
@@ -11,7 +12,7 @@ use crossfade::Error;
 use crossfade::config::{RunConfig, is_autoencoder, read_text};
 use crossfade::latent::Latent;
 use crossfade::nn::BackboneConfig;
-use crossfade::train::{RunDir, Summary, train};
+use crossfade::train::{FineTuning, RunDir, Summary, train};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -25,20 +26,30 @@ use std::sync::atomic::AtomicBool;
   crossfade train configs/ae-faces.toml --data-root /data --out runs/ae-faces
   crossfade train configs/latent-faces.toml --data-root /data --out runs/latent-faces
   crossfade train configs/sr-small.toml --data-root /data --out runs/sr
+  crossfade train --from emoji --set data.path=photos --out runs/mine      fine-tuning
+  crossfade train configs/emoji.toml --from runs/emoji --set optim.lr=1e-4 --out runs/longer
 
 A configuration with an [autoencoder] section trains an autoencoder; one with a [latent] section
 trains a diffusion network on the latents of an autoencoder.
 
 On Ctrl-C or SIGTERM the run writes a checkpoint and stops. --resume then continues to exactly
-the same weights as an uninterrupted run.")]
+the same weights as an uninterrupted run; it needs neither CONFIG nor --from.
+
+--from starts from the averaged weights of a model that ships (see `crossfade models`), a run or a
+checkpoint; the network must be the same. Without CONFIG the settings are those of the model, for 2000
+steps. If the images have another number of classes, the class embedding starts anew.")]
 pub struct TrainArgs {
-    /// Configuration file
-    #[arg(value_name = "CONFIG")]
-    pub config: PathBuf,
+    /// Configuration file; not needed with --from or --resume
+    #[arg(value_name = "CONFIG", required_unless_present_any = ["from", "resume"])]
+    pub config: Option<PathBuf>,
 
     /// Run directory, for the log, sample sheets and checkpoints
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     pub out: Option<PathBuf>,
+
+    /// Start from the weights of a model that ships, a run or a checkpoint, in place of random ones
+    #[arg(long, value_name = "MODEL")]
+    pub from: Option<PathBuf>,
 
     /// Continue from the last checkpoint in the run directory; without this option an existing run is an error
     #[arg(long)]
@@ -57,19 +68,37 @@ pub struct TrainArgs {
 }
 
 impl TrainArgs {
-    /// The configuration with the overrides and the seed applied.
-    pub fn config(&self) -> Result<RunConfig> {
-        let config = self.overrides.load(&self.config)?;
+    /// The file of the configuration: the given one, or that of the run to resume.
+    fn file(&self) -> Option<PathBuf> {
+        let resumed = self.out.as_ref().filter(|_| self.resume && self.from.is_none());
+        self.config.clone().or_else(|| resumed.map(|out| RunDir(out.clone()).config()))
+    }
+
+    /// The configuration with the overrides, the weights to start from and the seed applied.
+    fn config(&self, context: &Context) -> Result<RunConfig> {
+        let mut config = match (self.file(), &self.from) {
+            (Some(file), _) => self.overrides.load(&file)?,
+            (None, Some(from)) => fine_tune::config(from, &self.overrides, context)?,
+            (None, None) => return Err(Error::request("--out DIR is needed to resume a run").into()),
+        };
+        config.train.from = self.from.clone().or(config.train.from);
         Ok(RunConfig { seed: self.seed.unwrap_or(config.seed), ..config })
     }
 }
 
 /// Trains a diffusion network or, if the configuration says so, an autoencoder.
 pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
-    if is_autoencoder(&read_text(&args.config)?) {
-        return autoencoder::run(args, context);
+    if let Some(file) = args.file()
+        && is_autoencoder(&read_text(&file)?)
+    {
+        return autoencoder::run(args, &file, context);
     }
-    let config = args.config()?;
+    let config = args.config(context)?;
+    if let Some(from) = config.train.from.as_ref().filter(|_| !args.resume) {
+        let start = FineTuning::open(from, &config)?;
+        context.note(format_args!("starting from the weights of {}", start.checkpoint.path.display()));
+        start.note(&config).into_iter().for_each(|note| context.note(note));
+    }
     if args.dry_run {
         return dry_run(&config, context);
     }
@@ -116,7 +145,13 @@ pub fn fit(config: &RunConfig, out: &Path, resume: bool, stop: &AtomicBool, cont
 /// Prints the resolved configuration, its sizes and the dataset, after checking that all of them can be opened.
 fn dry_run(config: &RunConfig, context: &Context) -> Result<()> {
     config.validate_training()?;
-    let latent = config.latent.as_ref().map(|latent| Latent::open(latent, &context.device)).transpose()?;
+    let from = config.train.from.as_ref().map(|from| FineTuning::open(from, config)).transpose()?;
+    let own = from.map(|from| Latent::of(&from.checkpoint, &context.device)).transpose()?.flatten();
+    let latent = match (own, &config.latent) {
+        (_, None) => None,
+        (None, Some(latent)) => Some(Latent::open(latent, &context.device)?),
+        (own, _) => own,
+    };
     latent.as_ref().map_or(Ok(()), |latent| latent.must_fit(config.network.channels()))?;
     let data = crossfade::train::images(config, latent.as_ref()).context("opening the images")?;
     let classes = crossfade::train::classes(config, &*data)?.map(|classes| classes.names);

@@ -1,15 +1,13 @@
 //! `crossfade weights`.
 use crate::context::Context;
+use crate::download::{fetch, read};
 use crate::output::bytes;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use crossfade::digest::sha256_file;
 use crossfade::metrics::features::registry::{ENTRIES, Entry, cache_directory};
 use serde_json::json;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// Download the pretrained weights that metrics need
 #[derive(Debug, Subcommand)]
@@ -51,47 +49,12 @@ fn get(entry: &Entry, from: Option<&Path>, context: &Context) -> Result<()> {
         None => {
             context.note(format_args!("downloading {} ({})", entry.url, bytes(entry.bytes)));
             let by_hand = entry.by_hand()?;
-            fetch(entry, context).with_context(|| format!("{} could not be downloaded; {by_hand}", entry.file))?
+            fetch(entry.url, entry.bytes, context).with_context(|| format!("{} could not be downloaded; {by_hand}", entry.file))?
         }
     };
     let path = entry.store(&fetched)?;
     let text = format!("{}: {}", entry.name, path.display());
     context.print(text, json!({ "name": entry.name, "path": path, "sha256": entry.sha256 }))
-}
-
-/// Reads at most one byte more than `limit`: enough to see that a file is too long, without reading all of it.
-fn read(file: &Path, limit: u64) -> Result<Vec<u8>> {
-    let mut bytes = vec![];
-    File::open(file).map_err(crossfade::Error::io(file))?.take(limit + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// Downloads with the system's curl: one command does not justify an HTTP client and certificates in the program.
-fn fetch(entry: &Entry, context: &Context) -> Result<Vec<u8>> {
-    let options = ["--location", "--fail", "--silent", "--show-error", "--connect-timeout", "20", entry.url];
-    let mut child = Command::new("curl")
-        .args(options)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("starting curl, which downloads the file")?;
-    let mut fetched = Vec::with_capacity(entry.bytes as usize);
-    if let Some(stdout) = child.stdout.take() {
-        let mut progress = context.progress("bytes", entry.bytes);
-        // One byte more than expected is enough to see that it is a different file.
-        let (mut reader, mut block) = (stdout.take(entry.bytes + 1), vec![0; 1 << 16]);
-        while let n @ 1.. = reader.read(&mut block)? {
-            fetched.extend_from_slice(&block[..n]);
-            progress.set(fetched.len() as u64, entry.bytes);
-        }
-    }
-    // Standard output is closed by now, so curl ends even if it had more to write.
-    let output = child.wait_with_output().context("waiting for curl")?;
-    if !output.status.success() && fetched.len() as u64 <= entry.bytes {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(fetched)
 }
 
 fn list(context: &Context) -> Result<()> {

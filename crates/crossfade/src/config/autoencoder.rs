@@ -111,6 +111,7 @@ impl Checked for AutoencoderRun {
         let plain = self.optim.ema_profiles.is_empty();
         let message = "is for diffusion networks: an autoencoder keeps one moving average";
         checks.require(plain, &["optim.ema_profiles"], message);
+        checks.require(t.from.is_none(), &["train.from"], "is for diffusion networks: an autoencoder starts anew");
         let message = "is for networks with classes; an autoencoder has none";
         checks.require(t.label_dropout == LABEL_DROPOUT, &["train.label_dropout"], message);
         let l = &self.loss;

@@ -32,6 +32,8 @@ impl RunConfig {
     pub(crate) fn fingerprint(&self) -> Result<String> {
         let mut config = self.weight_options();
         config.data.paths_mut().into_iter().for_each(|(_, path)| *path = PathBuf::new());
+        // A training from other weights is another one. Its directory may differ between machines.
+        config.train.from = self.train.from.as_deref().and_then(Path::file_name).map(PathBuf::from);
         config.to_toml()
     }
 

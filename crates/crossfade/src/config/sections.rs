@@ -100,6 +100,9 @@ impl OptimConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
+    /// A checkpoint, a run or a model that ships whose weights the run starts from, in place of random ones (fine-tuning).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<PathBuf>,
     /// Steps of the optimiser.
     pub steps: u64,
     /// Images per micro-batch.
@@ -137,6 +140,7 @@ pub struct TrainConfig {
 impl Default for TrainConfig {
     fn default() -> Self {
         Self {
+            from: None,
             steps: 800_000,
             batch: 128,
             accumulate: 1,
@@ -173,7 +177,8 @@ impl TrainConfig {
         LoaderConfig { batch: self.batch, seed, flip: self.flip, threads: self.loader_threads, cache: true }
     }
 
-    /// The section with defaults for the options that the weights do not depend on, such as output intervals and threads.
+    /// The section with defaults for the options that the weights do not depend on, such as output intervals and threads, or
+    /// that a resumed run does not need: the weights that it started from are in its checkpoints.
     pub(super) fn with_default_output_options(&self) -> Self {
         Self {
             steps: self.steps,

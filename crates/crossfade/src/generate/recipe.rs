@@ -7,6 +7,7 @@ use crate::data::{Image, png_text};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::files::read_limited;
+use crate::models;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -85,8 +86,8 @@ impl Recipe {
     }
 }
 
-/// Reproduces the image in `path`. Without `checkpoint`, the checkpoint is searched for beside the image and one level up, and
-/// so is the network that guided it without `guide`.
+/// Reproduces the image in `path`. Without `checkpoint`, the checkpoint is searched for beside the image, one level up and among
+/// the models that ship, and so is the network that guided it without `guide`.
 pub fn reproduce(path: &Path, checkpoint: Option<&Path>, guide: Option<&Path>, device: &Device) -> Result<Reproduced> {
     let (recipe, original) = Recipe::read(path)?;
     let checkpoint = opened(path, checkpoint, (&recipe.checkpoint, &recipe.checksum), "--checkpoint")?;
@@ -137,6 +138,9 @@ pub(super) fn find(picture: &Path, name: &str, what: &str, option: &str) -> Resu
     let here = picture.parent().unwrap_or(Path::new("."));
     let near = [here.to_path_buf(), here.join("checkpoints"), here.join(".."), here.join("../checkpoints")];
     let found = near.iter().map(|dir| dir.join(name)).find(|file| plain && file.is_file());
+    // A picture of a model that ships names the model, or its file if it was sampled from that.
+    let model = models::of(Path::new(name.strip_suffix(".safetensors").unwrap_or(name)));
+    let found = found.or_else(|| model.map(|model| PathBuf::from(model.name)));
     found.ok_or_else(|| {
         Error::file(picture, format!("was made with the {what} {name:?}; say where it is with {option}"))
     })

@@ -92,8 +92,9 @@ pub fn compare(
 ) -> Result<Option<Comparison>> {
     let [a, b] = request.checkpoints.clone().map(|path| {
         let path = checkpoint::newest(&path)?;
-        let path = std::path::absolute(&path).map_err(Error::io(&path))?;
-        Checkpoint::open(&path)
+        let absolute = || std::path::absolute(&path).map_err(Error::io(&path));
+        // The name of a model stays as it is.
+        Checkpoint::open(&if path.exists() { absolute()? } else { path.clone() })
     });
     let checkpoints = [a?, b?];
     let model = |i: usize| StudyModel {

@@ -4,6 +4,7 @@ use crate::config::{RunConfig, SampleConfig, Study, StudyModel, Training};
 use crate::error::{Error, Result};
 use crate::generate::{check_guide, likelihood_process};
 use crate::metrics::Compared;
+use crate::models;
 use crate::nn::BackboneConfig;
 use crossfade_math::GridKind;
 use std::path::{Path, PathBuf};
@@ -132,7 +133,7 @@ impl Plan {
         }
         let trained = |training: Training| {
             let config = configs[training.model].1.clone();
-            let checkpoint = study.model[training.model].checkpoint.as_ref().map(|path| dir.join(path));
+            let checkpoint = study.model[training.model].checkpoint.as_ref().map(|path| models::relative_to(dir, path));
             let guide = guides[training.model].clone();
             let config = RunConfig { seed: training.seed.unwrap_or(config.seed), ..config };
             Model { config, training, checkpoint, guide }
@@ -195,7 +196,10 @@ fn check_metric(study: &Study, config: &RunConfig) -> std::result::Result<(), St
 /// The configuration of a model: that of its checkpoint, or the base, with its assignments.
 fn configured(model: &StudyModel, base: Option<&RunConfig>, dir: &Path) -> Result<RunConfig> {
     match (&model.checkpoint, base) {
-        (Some(path), _) => Checkpoint::open(&checkpoint::newest(&dir.join(path))?)?.config.with_overrides(&model.set),
+        (Some(path), _) => {
+            let path = checkpoint::newest(&models::relative_to(dir, path))?;
+            Checkpoint::open(&path)?.config.with_overrides(&model.set)
+        }
         (None, Some(base)) => base.clone().with_overrides(&model.set),
         (None, None) => Err(Error::request("neither a base nor a checkpoint")),
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use flate2::Crc;
 use serde_json::{Value, json};
 
-use super::{CHECKSUM, HostTensor};
+use super::{CHECKSUM, Element, HostTensor};
 use crate::error::Result;
 use crate::files::write_whole;
 
@@ -25,24 +25,45 @@ pub fn save_tensors(path: &Path, tensors: &[HostTensor], metadata: &BTreeMap<Str
     write_tensors(path, &views.collect::<Vec<_>>(), metadata)
 }
 
+/// As [`save_tensors`], with the type in which each tensor is stored, by its name.
+pub(crate) fn save_tensors_as(
+    path: &Path,
+    tensors: &[HostTensor],
+    metadata: &BTreeMap<String, String>,
+    element: &dyn Fn(&str) -> Element,
+) -> Result<()> {
+    let views = tensors.iter().map(|(name, shape, values)| (name.as_str(), shape.as_slice(), values.as_slice()));
+    write(path, &views.collect::<Vec<_>>(), metadata, element)
+}
+
 /// As [`save_tensors`], for borrowed tensors.
 pub(crate) fn write_tensors(path: &Path, tensors: &[TensorView], metadata: &BTreeMap<String, String>) -> Result<()> {
+    write(path, tensors, metadata, &|_| Element::F32)
+}
+
+fn write(
+    path: &Path,
+    tensors: &[TensorView],
+    metadata: &BTreeMap<String, String>,
+    element: &dyn Fn(&str) -> Element,
+) -> Result<()> {
     let mut sorted = tensors.to_vec();
     // Sorted, so that the file does not depend on the order in which layers are listed.
     sorted.sort_by_key(|(name, ..)| *name);
     // The header comes first in the file, so the checksum in it needs a separate pass over the values.
     let mut crc = Crc::new();
-    sorted.iter().flat_map(|(.., values)| blocks(values)).for_each(|bytes| crc.update(&bytes));
+    let encoded = || sorted.iter().flat_map(|(name, _, values)| blocks(values, element(name)));
+    encoded().for_each(|bytes| crc.update(&bytes));
     let mut metadata = metadata.clone();
     metadata.insert(CHECKSUM.to_owned(), format!("{:08x}", crc.sum()));
     for (name, shape, values) in &sorted {
         assert_eq!(shape.iter().product::<usize>(), values.len(), "{name} has the shape {shape:?}");
     }
-    let shapes: Vec<_> = sorted.iter().map(|(name, shape, _)| (*name, *shape)).collect();
+    let shapes: Vec<_> = sorted.iter().map(|(name, shape, _)| (*name, *shape, element(name))).collect();
     let header = header(&shapes, &metadata);
     write_whole(path, |file| {
         file.write_all(&header)?;
-        sorted.iter().flat_map(|(.., values)| blocks(values)).try_for_each(|bytes| file.write_all(&bytes))
+        encoded().try_for_each(|bytes| file.write_all(&bytes))
     })
 }
 
@@ -55,7 +76,7 @@ pub(crate) fn write_rows(
     metadata: &BTreeMap<String, String>,
     rows: &mut dyn FnMut(usize) -> Result<Vec<f32>>,
 ) -> Result<()> {
-    let header = header(&[(name, shape)], metadata);
+    let header = header(&[(name, shape, Element::F32)], metadata);
     let width: usize = shape[1..].iter().product();
     // The closure can only return I/O errors, so the caller's own error leaves it through this variable.
     let mut failure = None;
@@ -69,7 +90,7 @@ pub(crate) fn write_rows(
             })?;
             assert!(!values.is_empty() && values.len().is_multiple_of(width), "rows of {width} values");
             row += values.len() / width;
-            blocks(&values).try_for_each(|bytes| file.write_all(&bytes))?;
+            blocks(&values, Element::F32).try_for_each(|bytes| file.write_all(&bytes))?;
         }
         Ok(())
     });
@@ -77,17 +98,17 @@ pub(crate) fn write_rows(
 }
 
 /// The little-endian bytes of `values` in blocks, so that no second copy of a large tensor is needed.
-fn blocks(values: &[f32]) -> impl Iterator<Item = Vec<u8>> {
-    values.chunks(1 << 14).map(|block| block.iter().flat_map(|v| v.to_le_bytes()).collect())
+fn blocks(values: &[f32], element: Element) -> impl Iterator<Item = Vec<u8>> {
+    values.chunks(1 << 14).map(move |block| element.encode(block))
 }
 
 /// The length and the JSON header, padded with spaces so that the tensors after it are aligned to 8 bytes.
-fn header(sorted: &[(&str, &[usize])], metadata: &BTreeMap<String, String>) -> Vec<u8> {
+fn header(sorted: &[(&str, &[usize], Element)], metadata: &BTreeMap<String, String>) -> Vec<u8> {
     let mut entries: BTreeMap<&str, Value> = BTreeMap::from([(METADATA, json!(metadata))]);
     let mut start = 0;
-    for (name, shape) in sorted {
-        let end = start + 4 * shape.iter().product::<usize>();
-        let entry = json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, end] });
+    for (name, shape, element) in sorted {
+        let end = start + element.size() * shape.iter().product::<usize>();
+        let entry = json!({ "dtype": element.tag(), "shape": shape, "data_offsets": [start, end] });
         assert!(entries.insert(name, entry).is_none(), "two tensors are named {name}");
         start = end;
     }

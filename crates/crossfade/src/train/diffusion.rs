@@ -8,7 +8,7 @@ use super::sheet;
 use super::start::start;
 use super::state::TrainState;
 use super::teacher::Teacher;
-use crate::checkpoint::{Checkpoint, RunDir};
+use crate::checkpoint::{self, Checkpoint, RunDir};
 use crate::config::{RunConfig, SampleConfig};
 use crate::data::{Classes, Dataset, Image};
 use crate::engine::{Device, Tensor, from_vec};
@@ -53,6 +53,7 @@ pub fn train(
         return Err(Error::request(message));
     }
     config.validate_training()?;
+    let config = &with_recorded_origin(config, dir, resume)?;
     let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, None)?;
     run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
 }
@@ -71,6 +72,18 @@ pub(super) fn train_student(
     let teacher = Teacher::open(teacher, distill, device)?;
     let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, Some(teacher))?;
     run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
+}
+
+/// `config` with the `train.from` that a resumed run was started with, which need not be repeated: its checkpoints keep it.
+fn with_recorded_origin(config: &RunConfig, dir: &RunDir, resume: bool) -> Result<RunConfig> {
+    let mut config = config.clone();
+    if resume && config.train.from.is_none() {
+        let newest = checkpoint::list(&dir.checkpoints())?.pop();
+        // A damaged checkpoint is reported later, when it is skipped.
+        let newest = newest.and_then(|(_, path)| Checkpoint::open(&path).ok());
+        config.train.from = newest.and_then(|checkpoint| checkpoint.config.train.from);
+    }
+    Ok(config)
 }
 
 /// The training of a diffusion network, for the shared loop.
@@ -100,7 +113,7 @@ impl<'a> DiffusionTraining<'a> {
                 return TrainState::student(config, teacher.checkpoint, distill.weights, device);
             }
             let mut state = TrainState::begin(config, device)?;
-            if let Some(latent) = &config.latent {
+            if let (Some(latent), None) = (&config.latent, &state.latent) {
                 let latent = Latent::open(latent, device)?;
                 latent.must_fit(config.network.channels())?;
                 state.latent = Some(latent);
@@ -129,6 +142,7 @@ impl<'a> DiffusionTraining<'a> {
         // checkpoint, a student has its teacher's.
         if state.step == 0
             && teacher.is_none()
+            && config.train.from.is_none()
             && let Some(latent) = &mut state.latent
             && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
         {

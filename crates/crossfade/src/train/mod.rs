@@ -5,6 +5,7 @@ mod batch;
 mod diffusion;
 mod distill;
 mod events;
+mod fine_tune;
 mod log;
 mod mean;
 mod optimiser;
@@ -19,6 +20,7 @@ pub use autoencoder::{AutoencoderReport, Event, train_autoencoder};
 pub use batch::{Prepared, drops_label, prepare};
 pub use diffusion::{StepReport, classes, images, train};
 pub use distill::{DistillRequest, Distillation, Stage, StageSummary};
+pub use fine_tune::{FineTuning, fine_tuning_of, with_classes_of};
 pub use optimiser::Gradients;
 pub use state::TrainState;
 

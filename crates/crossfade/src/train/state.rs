@@ -1,4 +1,5 @@
 //! The state of a training run: weights, moving average, optimiser, step.
+use super::fine_tune::FineTuning;
 use super::mean::MeanImage;
 use super::optimiser::{Gradients, Optimiser, adamw};
 use crate::checkpoint::{self, Checkpoint, Weights};
@@ -32,10 +33,18 @@ impl TrainState {
         Self::with(config.network.init(config.ports(), config.seed, &device), config)
     }
 
-    /// The state at step 0 of a new run, with the parts whose pretrained weights the configuration names.
+    /// The state at step 0 of a new run: with the weights of `train.from`, or with the parts whose pretrained weights the
+    /// configuration names.
     pub fn begin(config: &RunConfig, device: &Device) -> Result<Self> {
-        let device = recording(device, config.train.recompute);
-        Ok(Self::with(config.network.init_with_pretrained(config.ports(), config.seed, &device)?, config))
+        let recorder = recording(device, config.train.recompute);
+        if let Some(from) = &config.train.from {
+            let start = FineTuning::open(from, config)?;
+            let network = start.weights(config.network.init(config.ports(), config.seed, &recorder))?;
+            // The first stage belongs to the weights: a network on the latents of another one would start from nothing.
+            let latent = Latent::of(&start.checkpoint, device)?.filter(|_| config.latent.is_some());
+            return Ok(Self { latent, ..Self::with(network, config) });
+        }
+        Ok(Self::with(config.network.init_with_pretrained(config.ports(), config.seed, &recorder)?, config))
     }
 
     /// The state at step 0 of a student: the network of `config` with the weights of its teacher, whose latents and classes

@@ -41,7 +41,7 @@ DATA is what `crossfade eval fid` takes as images. They are cropped and resized 
 /// Options of `eval nll`.
 #[derive(Debug, Args)]
 pub struct NllArgs {
-    /// Run directory or one of its checkpoints
+    /// Run directory, one of its checkpoints or a model that ships
     #[arg(value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
 

@@ -8,10 +8,14 @@ use crossfade::Error;
 use crossfade::config::AutoencoderRun;
 use crossfade::train::{Event, RunDir, train_autoencoder};
 use serde_json::json;
+use std::path::Path;
 
 /// Trains the autoencoder.
-pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
-    let config = args.overrides.load_autoencoder(&args.config)?;
+pub fn run(args: &TrainArgs, file: &Path, context: &Context) -> Result<()> {
+    if args.from.is_some() {
+        return Err(Error::request("--from is for diffusion networks: an autoencoder starts anew").into());
+    }
+    let config = args.overrides.load_autoencoder(file)?;
     let config = AutoencoderRun { seed: args.seed.unwrap_or(config.seed), ..config };
     if args.dry_run {
         return dry_run(&config, context);

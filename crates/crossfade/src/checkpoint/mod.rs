@@ -4,22 +4,27 @@
 //! for the power-function average of that width; the metadata holds
 //! the whole configuration, the step, the tool's version and a checksum of the tensors. Files are written to a
 //! temporary name and then renamed, so that a killed run never leaves an incomplete checkpoint.
+mod pack;
+
+pub use crate::torchfile::Weights;
+pub use pack::{Packed, Rounding};
+
 use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
 use crate::data::classes::numbers;
 use crate::engine::Device;
 use crate::error::{Error, Result};
+use crate::models;
 use crate::nn::weights::apply;
 use crate::nn::{AutoencoderConfig, BackboneConfig, Denoiser, Network};
 use crate::sample::FittedTimes;
-use crate::tensorfile::{HostTensor, TensorFile, TensorMap, save_tensors};
-pub use crate::torchfile::Weights;
+use crate::tensorfile::{HostTensor, TensorFile, TensorMap, save_tensors_as};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// An opened checkpoint.
 pub struct Checkpoint {
-    /// The path of the file.
+    /// The path of the file, or the name of a model that ships.
     pub path: PathBuf,
     /// The configuration of its run.
     pub config: RunConfig,
@@ -91,9 +96,17 @@ pub(crate) fn average_prefix(sigma: f64) -> String {
 }
 
 impl Opened {
-    /// Opens a checkpoint and checks its metadata; tensors are not read yet.
+    /// Opens a checkpoint and checks its metadata; tensors are not read yet. This is the one place where a name stands for a
+    /// checkpoint: a file of that name goes before a model.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = TensorFile::open(path)?;
+        let file = match models::of(path).filter(|_| !path.is_file()) {
+            Some(model) => TensorFile::of_bytes(path, model.read()?)?,
+            None => {
+                // Asked first, because only a missing file may be a misspelt name.
+                std::fs::metadata(path).map_err(|error| models::no_checkpoint(path, error))?;
+                TensorFile::open(path)?
+            }
+        };
         let metadata = file.metadata();
         let entry = |key: &str, value: Option<String>| {
             value.ok_or_else(|| {
@@ -165,17 +178,26 @@ impl Checkpoint {
     }
 
     /// What an average of weights takes over from a checkpoint, with its metadata: the autoencoder of a latent run and its
-    /// scale, and the mean of the training images.
+    /// scale, the mean of the training images, and the names of the classes.
     pub(crate) fn fixed_parts(&self) -> Result<(Vec<HostTensor>, BTreeMap<String, String>)> {
         let file = &self.opened.file;
         let fixed = |name: &str| name.starts_with(FIRST_STAGE) || [SCALE_FACTOR, MEAN_X0].contains(&name);
-        let entry = file.metadata().remove_entry(FIRST_STAGE_CONFIG);
-        Ok((file.read_wanted(&fixed)?, entry.into_iter().collect()))
+        let mut metadata = file.metadata();
+        metadata.retain(|key, _| [FIRST_STAGE_CONFIG, CLASS_NAMES].contains(&key.as_str()));
+        Ok((file.read_wanted(&fixed)?, metadata))
     }
 
     /// Keeps `fitted` times in the file, in place of those for the same sampler and number of steps. The file is written anew
-    /// under a temporary name and then renamed; its weights and their checksum do not change.
+    /// under a temporary name and then renamed; its weights and their checksum do not change. A model that ships cannot be
+    /// changed.
     pub fn keep_times(&mut self, fitted: &[FittedTimes]) -> Result<()> {
+        if !self.opened.file.is_on_disk() {
+            let name = self.path.display();
+            return Err(Error::request(format!(
+                "{name} is a model that ships and cannot be changed; write it to a file of your own with \
+                 `crossfade models get {name} --out FILE`"
+            )));
+        }
         let mut config = self.config.clone();
         let is_new = |old: &FittedTimes| fitted.iter().any(|new| (new.sampler, new.steps) == (old.sampler, old.steps));
         config.sample.fitted.retain(|old| !is_new(old));
@@ -184,7 +206,10 @@ impl Checkpoint {
         config.validate()?;
         let mut metadata = self.opened.file.metadata();
         metadata.insert(CONFIG.to_string(), config.to_toml()?);
-        save_tensors(&self.path, &self.opened.file.read_all()?, &metadata)?;
+        let file = &self.opened.file;
+        // Each tensor keeps its type, so that the checksum of the weights stays the same.
+        let tensors = file.read_all()?;
+        save_tensors_as(&self.path, &tensors, &metadata, &|name| file.element(name).unwrap_or_default())?;
         *self = Self::open(&self.path)?;
         Ok(())
     }
@@ -211,11 +236,13 @@ impl Checkpoint {
         }
     }
 
-    /// The network with the chosen weights and its process. A converted file holds one copy of the weights, without a
+    /// The chosen weights by the names of the parameters. A converted or packed file holds one copy of the weights, without a
     /// prefix.
-    pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
-        let lazy = self.config.network.lazy(self.config.ports(), device);
-        Ok(self.config.denoiser(self.fill(lazy, weights)?))
+    pub(crate) fn weights(&self, weights: Weights) -> Result<TensorMap> {
+        let prefix = if self.is_of_training() { weights.prefix() } else { "" };
+        let chosen = self.opened.file.read_wanted(&|name| name.starts_with(prefix))?;
+        let named = |(name, shape, values): HostTensor| (name[prefix.len()..].to_string(), (shape, values));
+        Ok(chosen.into_iter().map(named).collect())
     }
 
     /// Whether it was written by a training: it then holds two copies of the weights and the state of the optimiser.
@@ -223,13 +250,16 @@ impl Checkpoint {
         self.opened.file.shapes().iter().any(|(name, _)| name.starts_with("model."))
     }
 
+    /// The network with the chosen weights and its process.
+    pub fn denoiser(&self, weights: Weights, device: &Device) -> Result<Denoiser> {
+        let lazy = self.config.network.lazy(self.config.ports(), device);
+        Ok(self.config.denoiser(self.fill(lazy, weights)?))
+    }
+
     /// `network` with the chosen weights.
     pub(crate) fn fill(&self, network: Network, weights: Weights) -> Result<Network> {
-        let prefix = if self.is_of_training() { weights.prefix() } else { "" };
-        let chosen = self.opened.file.read_wanted(&|name| name.starts_with(prefix))?;
-        let named = |(name, shape, values): HostTensor| (name[prefix.len()..].to_string(), (shape, values));
         // `apply` calls a shared closure; each tensor is moved out of the map, so that it is in memory only once.
-        let chosen = RefCell::new(chosen.into_iter().map(named).collect::<TensorMap>());
+        let chosen = RefCell::new(self.weights(weights)?);
         let take = |name: &str| chosen.borrow_mut().remove(name);
         apply(network, &take).map_err(|e| Error::file(&self.path, e.to_string()))
     }
@@ -265,12 +295,16 @@ impl RunDir {
     }
 }
 
-/// The path itself if it is a file, or the newest checkpoint if it is the directory of a run.
+/// The path itself if it is a file or the name of a model, or the newest checkpoint if it is the directory of a run.
 pub fn newest(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());
     }
     let found = list(&RunDir(path.to_path_buf()).checkpoints())?.pop();
+    // A directory without checkpoints, such as one of images, does not take the name of a model.
+    if found.is_none() && models::of(path).is_some() {
+        return Ok(path.to_path_buf());
+    }
     found.map(|(_, file)| file).ok_or_else(|| Error::file(path, "holds no checkpoints; is it the directory of a run?"))
 }
 

@@ -1,0 +1,154 @@
+//! `crossfade demo`.
+mod page;
+mod pictures;
+mod scene;
+mod tasks;
+mod training;
+
+use crate::context::Context;
+use crate::output::duration;
+use anyhow::{Context as _, Result};
+use clap::Args;
+use crossfade::Error;
+use crossfade::data::{Image, contact_sheet};
+use crossfade::files::write_atomic;
+use crossfade::models;
+use crossfade::plot::board;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Show what the models that ship make, in seconds and without files, or train one while you watch
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  crossfade demo
+  crossfade demo --train --minutes 5
+
+Needs no files and no internet connection. The result is DIR/index.html, a page of its own, and the same
+pictures as DIR/demo.png. With --train, DIR/training.html shows how the pictures change: it starts from
+the model that ships and learns to make images that are drawn on the fly.")]
+pub struct DemoArgs {
+    /// Directory for the results
+    #[arg(long, value_name = "DIR", default_value = "crossfade-demo")]
+    pub out: PathBuf,
+
+    /// Train for a few minutes and show the progress
+    #[arg(long)]
+    pub train: bool,
+
+    /// Approximate training time in minutes
+    #[arg(long, value_name = "M", requires = "train", default_value_t = 3.0, value_parser = minutes)]
+    pub minutes: f64,
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "expected a number of minutes".to_string())?;
+    if (0.01..=10_000.0).contains(&value) { Ok(value) } else { Err("expected 0.01 to 10000 minutes".into()) }
+}
+
+/// A picture with its caption, which may be empty.
+struct Cell {
+    image: Image,
+    caption: String,
+}
+
+/// Pictures side by side with their label.
+struct Row {
+    label: String,
+    cells: Vec<Cell>,
+}
+
+impl Row {
+    /// Pictures without captions.
+    fn new(label: impl Into<String>, images: Vec<Image>) -> Self {
+        let cells = images.into_iter().map(|image| Cell { image, caption: String::new() }).collect();
+        Self { label: label.into(), cells }
+    }
+}
+
+/// A part of the demonstration.
+struct Section {
+    title: String,
+    text: String,
+    rows: Vec<Row>,
+}
+
+/// Makes everything and writes the page.
+pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
+    if args.train {
+        return training::run(args, context);
+    }
+    if models::all().is_empty() {
+        let problem = "no models ship with this program; `crossfade demo --train` trains a small one";
+        return Err(Error::request(problem).into());
+    }
+    let began = std::time::Instant::now();
+    std::fs::create_dir_all(&args.out).map_err(Error::io(&args.out))?;
+    let mut sections = pictures::sections(context).context("generating pictures")?;
+    sections.extend(tasks::section(&args.out, context).context("applying the tasks")?);
+    let commands = commands();
+    let (page, picture) = (args.out.join("index.html"), args.out.join("demo.png"));
+    let seconds = began.elapsed().as_secs_f64();
+    let made = format!("Made in {seconds:.0} seconds on this machine by version {}.", env!("CARGO_PKG_VERSION"));
+    write_atomic(&page, page::render("Crossfade", &made, &sections, &commands)?.as_bytes())?;
+    write_atomic(&picture, &poster(&sections)?.encode_png(&[])?)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let mut text = format!("Done in {}: open {} ({} is one picture of it)\n\nNext, try\n", duration(seconds), page.display(), picture.display());
+    commands.iter().for_each(|(command, _)| text.push_str(&format!("  {command}\n")));
+    let titles: Vec<&str> = sections.iter().map(|section| section.title.as_str()).collect();
+    context.print(text, json!({ "seconds": seconds, "page": page, "picture": picture, "sections": titles }))
+}
+
+/// The commands to go on with, and what they do; only those whose models ship.
+fn commands() -> Vec<(String, &'static str)> {
+    let mut found: Vec<(String, &'static str)> = vec![];
+    let generate = models::default_of("generate");
+    if generate.is_some() {
+        found.push(("crossfade sample --seed 1".into(), "other pictures, and a sheet of them"));
+    }
+    let verbs = [
+        ("super-resolution", "crossfade sr photo.jpg large.png", "a larger photograph"),
+        ("inpainting", "crossfade inpaint photo.jpg whole.png --box 80,60,64,40", "a hole filled in"),
+        ("saliency", "crossfade saliency photo.jpg map.png", "what draws attention"),
+        ("edges", "crossfade edge photo.jpg edges.png", "outlines as people draw them"),
+    ];
+    let shipped = verbs.into_iter().filter(|(task, ..)| models::default_of(task).is_some());
+    found.extend(shipped.map(|(_, command, what)| (command.to_string(), what)));
+    if let Some(model) = generate {
+        let command = format!("crossfade train --from {} --set data.path=YOUR_FOLDER --out runs/mine", model.name);
+        found.push((command, "the same network on your own pictures"));
+    }
+    found.push(("crossfade demo --train".into(), "a training to watch"));
+    found.push(("crossfade models".into(), "what ships, with quality and licences"));
+    found
+}
+
+/// The sections as one picture: every row of a section on one sheet.
+fn poster(sections: &[Section]) -> Result<Image> {
+    let panel = |section: &Section| {
+        let columns = section.rows.iter().map(|row| row.cells.len()).max().unwrap_or(1);
+        let largest = section.rows.iter().flat_map(|row| &row.cells).map(|cell| cell.image.width).max().unwrap_or(1);
+        let empty = Image::new(1, 1, 3, vec![255; 3]);
+        let mut images = vec![];
+        for row in &section.rows {
+            let cells = row.cells.iter().map(|cell| &cell.image).chain(std::iter::repeat(&empty));
+            images.extend(cells.take(columns).map(|image| enlarged(image, largest)));
+        }
+        let labels: Vec<&str> = section.rows.iter().map(|row| row.label.as_str()).filter(|l| !l.is_empty()).collect();
+        let title = match labels.as_slice() {
+            [] => section.title.clone(),
+            labels => format!("{}: {}", section.title, labels.join(", ")),
+        };
+        (title, contact_sheet(&images, columns, 3, (96 / largest).max(1)))
+    };
+    Ok(board(&sections.iter().map(panel).collect::<Vec<_>>())?)
+}
+
+/// A picture enlarged by whole pixels to at most `width`, so that small inputs are seen beside large results.
+fn enlarged(image: &Image, width: usize) -> Image {
+    contact_sheet(std::slice::from_ref(image), 1, 0, (width / image.width).max(1))
+}
+
+/// The path of a result in the directory of the demonstration.
+fn result(out: &Path, name: &str) -> PathBuf {
+    out.join(format!("{name}.png"))
+}
