@@ -339,7 +339,8 @@ fn a_vgg_encoder_is_kept_or_trained() {
     let views: Vec<_> = views.collect();
     for freeze_encoder in [true, false] {
         serialize_to_file(views.clone(), None, &file).unwrap();
-        config.network = CondUNetConfig { encoder_weights: Some(file.clone()), freeze_encoder, ..network.clone() }.into();
+        config.network =
+            CondUNetConfig { encoder_weights: Some(file.clone()), freeze_encoder, ..network.clone() }.into();
         config.validate().unwrap();
         let (whole, parts) =
             (dir.path().join(format!("whole {freeze_encoder}")), dir.path().join(format!("parts {freeze_encoder}")));
