@@ -16,6 +16,7 @@ use crossfade::models;
 use crossfade::nn::named::fnv1a;
 use crossfade::rng::{Purpose, Stream};
 use crossfade::sample::Sampler;
+use crossfade::task::TaskConfig;
 use crossfade::task::masks::{HoleBox, Mask, random};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -138,14 +139,15 @@ impl TaskArgs {
 
 impl Holes<'_> {
     /// The mask of an image, or none if the task has no masks.
-    fn mask(&self, name: &str, picture: &Image16, seed: u64) -> Result<Option<Mask>> {
+    fn mask(&self, name: &str, picture: &Image16, seed: u64, task: &TaskConfig) -> Result<Option<Mask>> {
         let (width, height) = (picture.width, picture.height);
         Ok(match self {
             Self::None => None,
             Self::Boxes(boxes) => Some(Mask::boxes(width, height, boxes)?),
             Self::Random => {
                 let mut stream = Stream::new(seed, fnv1a(name), 0, Purpose::Mask);
-                Some(random(&mut stream, width, height))
+                let brush = if let TaskConfig::Inpainting(task) = task { task.brush } else { 1.0 };
+                Some(random(&mut stream, width, height, brush))
             }
             Self::Files(path) => Some(Mask::from_label(&LabelMap::read(&mask_file(path, name)?)?)),
         })
@@ -200,7 +202,9 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
     for (k, ImageJob { name, from, to }) in jobs.iter().enumerate() {
         create_parent(to)?;
         let picture = Image16::read(from)?;
-        let mask = holes.mask(name, &picture, common.seed).with_context(|| format!("the mask of {name}"))?;
+        let mask = holes
+            .mask(name, &picture, common.seed, &checkpoint.config.task)
+            .with_context(|| format!("the mask of {name}"))?;
         if let (Some(paths), Some(mask)) = (&masked, &mask) {
             write_masked(&paths[k], &picture, mask)?;
         }
