@@ -4,7 +4,7 @@ use super::{RunConfig, SampleConfig};
 use crate::error::Result;
 use crate::sample::Sampler;
 use crate::torchfile::Weights;
-use crossfade_math::{GridKind, Process};
+use crossfade_math::{GridKind, Process, ProcessFn};
 use serde::{Deserialize, Serialize};
 
 /// The sampler of teachers and students: the deterministic first-order step of every process of the form α_t x_0 + σ_t eps.

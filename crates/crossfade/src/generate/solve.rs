@@ -7,7 +7,7 @@ use crate::sample::cld::{CldProblem, VelocityScore};
 use crate::sample::gaussian::{Denoise, GaussianProblem};
 use crate::sample::{AttenuationProblem, Form, Hooks, Predict, Sampled, Setting};
 use crossfade_math::process::Cld;
-use crossfade_math::{AttenuationFn, Blend, Coef, Field, Gaussian, Prediction, Process};
+use crossfade_math::{Blend, Coef, Field, Gaussian, Prediction, Process};
 
 /// Samples a batch. With `mean_x0` the evaluation at t = 1 is saved (§3.5). `start(0)` gives the standard normals for x at the
 /// first time, `start(1)` those for the velocity of CLD.

@@ -35,7 +35,6 @@ pub use backbone::{Backbone, BackboneConfig, Context, NetworkPorts};
 pub use condition::{CondUNet, CondUNetConfig};
 pub use config::{Decoders, UNetConfig};
 pub use denoiser::{Denoiser, Heads, TargetOutput};
-pub(crate) use denoiser::{precondition, target_output};
 pub use dropout::DropoutKey;
 pub use guided::{Conditioned, Guide, Weak, one_hot};
 pub use mode::{Mode, Statistics};
