@@ -224,11 +224,11 @@ impl Study {
             for (list, name) in [(&model.samplers, "samplers"), (&model.grids, "grids"), (&model.blends, "blends")] {
                 checks.require(distinct(list), &[&key(name)], "must be distinct");
             }
-            checks.guidance(&model.guidance, &model.guidance_intervals, &|name| key(name));
+            checks.guidance(&model.guidance, &model.guidance_intervals, &key);
             if self.evaluate.metric.measures_network() {
                 let lists = [("samplers", model.samplers.is_empty()), ("grids", model.grids.is_empty())];
-                checks.unsampled(&lists, &|name| key(name));
-                checks.unguided(&model.guidance, model.guide.is_some(), &|name| key(name));
+                checks.unsampled(&lists, &key);
+                checks.unguided(&model.guidance, model.guide.is_some(), &key);
             }
             let foreign = model.set.iter().find(|set| model.checkpoint.is_some() && !set.starts_with("sample."));
             let message = "with a checkpoint only sample.* can be set: the rest is as it was trained";

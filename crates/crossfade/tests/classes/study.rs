@@ -53,7 +53,7 @@ fn guidance_that_would_be_refused_after_training_is_refused_before() {
 #[test]
 fn each_interval_of_guidance_is_a_row() {
     let dir = tempfile::tempdir().unwrap();
-    let rows = "guidance = [1.0, 2.0]\nguidance_intervals = [[0.0, 1.0], [0.2, 0.8]]";
+    let rows = "guidance = [1.0, 2.0]\nguidance_intervals = [[0.0, 1.0], [0.2, 0.6]]";
     let plan = plan(dir.path(), "", rows).unwrap();
     let config = &plan.models[0].config;
     let found = plan.rows().into_iter().map(|row| {
@@ -65,8 +65,9 @@ fn each_interval_of_guidance_is_a_row() {
     assert_eq!(found[0], ("a, guidance 1".into(), [0.0, 1.0], 6, 6));
     assert_eq!(found[1], ("a, guidance 2, guided in [0.0, 1.0]".into(), [0.0, 1.0], 3, 6));
     let (label, interval, steps, evaluations) = &found[2];
-    assert_eq!((label.as_str(), *interval), ("a, guidance 2, guided in [0.2, 0.8]", [0.2, 0.8]));
-    assert!(*steps > 3 && *evaluations <= 6 && found.len() == 3, "{found:?}");
+    assert_eq!((label.as_str(), *interval), ("a, guidance 2, guided in [0.2, 0.6]", [0.2, 0.6]));
+    // Of four steps two are within the interval.
+    assert!((*steps, *evaluations) == (4, 6) && found.len() == 3, "{found:?}");
     let error = |rows: &str| super::study::plan(dir.path(), "", rows).err().unwrap().to_string();
     assert!(error("guidance = [2.0]\nguidance_intervals = [[0.8, 0.2]]").contains("the smaller one first"));
 }
@@ -115,6 +116,11 @@ impl Dataset for Images {
     }
 }
 
+/// Whether numbers are equal up to the last digit, which a file of a cell does not keep.
+fn alike(found: &[f64], wanted: &[f64]) -> bool {
+    found.len() == wanted.len() && found.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= 1e-14 * b.abs())
+}
+
 /// The plain distance of two sets.
 fn distance(metric: &str, produced: Vec<Image>, reference: Vec<Image>) -> f64 {
     let device = Device::flex();
@@ -161,7 +167,7 @@ fn each_class_is_measured_against_its_own_images() {
             let reference: Vec<Image> = own.map(|i| data.get(i).unwrap()).collect();
             let wanted: Vec<f64> = [0, 1].map(|seed| distance(metric, of_seed(seed), reference.clone())).to_vec();
             assert_eq!(of_seed(0).len(), 4);
-            assert_eq!(entry(&found).values_of(&format!("{metric} of {name}")), wanted, "{name}");
+            assert!(alike(&entry(&found).values_of(&format!("{metric} of {name}")), &wanted), "{name}: {wanted:?}");
         }
         let text = found.markdown();
         assert!(text.contains("By class, means") && text.contains("class k mod 6: 4 images each"), "{text}");
@@ -250,8 +256,9 @@ fn bits_per_dimension_are_a_metric_of_studies() {
         for (k, seed) in [0, 1].into_iter().enumerate() {
             let config = LikelihoodConfig { count: 10, times, seed, batch: 3, ..LikelihoodConfig::default() };
             let wanted = pipeline.likelihood(&*data, &config, &mut |_, _| true).unwrap().unwrap();
-            assert_eq!(entry.values[k], wanted.values(), "any batch: {times} levels, seed {seed}");
-            assert!(wanted.with_classes);
+            let values = |list: &[(String, f64)]| list.iter().map(|(_, value)| *value).collect::<Vec<_>>();
+            let (found, direct) = (values(&entry.values[k]), values(&wanted.values()));
+            assert!(alike(&found, &direct) && wanted.with_classes, "any batch: {times} levels, seed {seed}");
         }
     }
     let text = found.markdown();

@@ -48,6 +48,7 @@ fn covariance(kappa: f64) -> Vec<Vec<f64>> {
 }
 
 /// A⁻¹ b and ln |A| by elimination of a positive definite matrix.
+#[allow(clippy::needless_range_loop, reason = "the indices are those of the formula")]
 fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> (Vec<f64>, f64) {
     let n = b.len();
     let mut log_det = 0.0;
