@@ -16,7 +16,11 @@ macro_rules! embedded {
             bytes: include_bytes!(concat!("../../../models/", $name, ".safetensors")).len() as u64,
             sha256: $sha256,
             card: include_str!(concat!("../../../models/", $name, ".md")),
-            content: crossfade::models::Content::Embedded(include_bytes!(concat!("../../../models/", $name, ".safetensors"))),
+            content: crossfade::models::Content::Embedded(include_bytes!(concat!(
+                "../../../models/",
+                $name,
+                ".safetensors"
+            ))),
         }
     };
 }

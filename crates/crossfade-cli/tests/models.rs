@@ -153,7 +153,9 @@ fn unknown_names_are_answered_with_the_nearest() {
 fn verbs_have_default_models() {
     let dir = tempfile::tempdir().unwrap();
     let input = picture(dir.path());
-    for (task, verb) in [("super-resolution", "sr"), ("inpainting", "inpaint"), ("saliency", "saliency"), ("edges", "edge")] {
+    for (task, verb) in
+        [("super-resolution", "sr"), ("inpainting", "inpaint"), ("saliency", "saliency"), ("edges", "edge")]
+    {
         let out = dir.path().join(format!("{verb}.png"));
         let mut command = crossfade();
         command.arg(verb).arg(&input).arg(&out);

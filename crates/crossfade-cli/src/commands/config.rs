@@ -59,7 +59,9 @@ pub fn run(command: &ConfigCommand, context: &Context) -> Result<()> {
 
 /// Whether `path` is a run directory, a checkpoint or a model that ships, and not a configuration.
 pub fn is_checkpoint(path: &Path) -> bool {
-    (models::of(path).is_some() && !path.is_file()) || path.is_dir() || path.extension().is_some_and(|e| e == "safetensors")
+    (models::of(path).is_some() && !path.is_file())
+        || path.is_dir()
+        || path.extension().is_some_and(|e| e == "safetensors")
 }
 
 /// Whether `name` is a configuration file of an autoencoder.

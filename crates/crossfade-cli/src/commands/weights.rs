@@ -49,7 +49,8 @@ fn get(entry: &Entry, from: Option<&Path>, context: &Context) -> Result<()> {
         None => {
             context.note(format_args!("downloading {} ({})", entry.url, bytes(entry.bytes)));
             let by_hand = entry.by_hand()?;
-            fetch(entry.url, entry.bytes, context).with_context(|| format!("{} could not be downloaded; {by_hand}", entry.file))?
+            fetch(entry.url, entry.bytes, context)
+                .with_context(|| format!("{} could not be downloaded; {by_hand}", entry.file))?
         }
     };
     let path = entry.store(&fetched)?;

@@ -92,7 +92,12 @@ pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
     write_atomic(&page, page::render("Crossfade", &made, &sections, &commands)?.as_bytes())?;
     write_atomic(&picture, &poster(&sections)?.encode_png(&[])?)?;
     let seconds = began.elapsed().as_secs_f64();
-    let mut text = format!("Done in {}: open {} ({} is one picture of it)\n\nNext, try\n", duration(seconds), page.display(), picture.display());
+    let mut text = format!(
+        "Done in {}: open {} ({} is one picture of it)\n\nNext, try\n",
+        duration(seconds),
+        page.display(),
+        picture.display()
+    );
     commands.iter().for_each(|(command, _)| text.push_str(&format!("  {command}\n")));
     let titles: Vec<&str> = sections.iter().map(|section| section.title.as_str()).collect();
     context.print(text, json!({ "seconds": seconds, "page": page, "picture": picture, "sections": titles }))

@@ -42,7 +42,11 @@ pub fn document(title: &str, lead: &str, head: &str, body: &str) -> String {
 fn write_row(body: &mut String, row: &Row) -> Result<()> {
     let large = row.cells.iter().any(|cell| cell.image.width > 128);
     let kind = if large { "row large" } else { "row" };
-    write!(body, "<div class=\"{kind}\">\n<div class=\"label\">{}</div>\n<div class=\"cells\">\n", escaped(&row.label))?;
+    write!(
+        body,
+        "<div class=\"{kind}\">\n<div class=\"label\">{}</div>\n<div class=\"cells\">\n",
+        escaped(&row.label)
+    )?;
     for cell in &row.cells {
         write_cell(body, cell, &row.label)?;
     }
@@ -53,7 +57,13 @@ fn write_row(body: &mut String, row: &Row) -> Result<()> {
 fn write_cell(body: &mut String, cell: &Cell, label: &str) -> Result<()> {
     let Cell { image, caption } = cell;
     let alt = escaped(if caption.is_empty() { label } else { caption });
-    write!(body, "<figure><img src=\"{}\" width=\"{}\" height=\"{}\" alt=\"{alt}\">", uri(image)?, image.width, image.height)?;
+    write!(
+        body,
+        "<figure><img src=\"{}\" width=\"{}\" height=\"{}\" alt=\"{alt}\">",
+        uri(image)?,
+        image.width,
+        image.height
+    )?;
     if !caption.is_empty() {
         write!(body, "<figcaption>{}</figcaption>", escaped(caption))?;
     }

@@ -90,7 +90,8 @@ fn sky(x: f64, y: f64) -> Colour {
 /// Sky and mountains: three ridges, paler with their distance.
 fn above(x: f64, y: f64) -> Colour {
     let mut seen = sky(x, y);
-    let ridges = [(0.30, 0.30, 1.9, 0.0, 0x8295b5u32), (0.44, 0.22, 2.7, 40.0, 0x566f8d), (0.55, 0.13, 4.2, 90.0, 0x36515f)];
+    let ridges =
+        [(0.30, 0.30, 1.9, 0.0, 0x8295b5u32), (0.44, 0.22, 2.7, 40.0, 0x566f8d), (0.55, 0.13, 4.2, 90.0, 0x36515f)];
     for (k, (top, rise, frequency, seed, base)) in ridges.into_iter().enumerate() {
         let ridge = |x: f64| top + rise * (1.0 - noise(x * frequency + seed, seed, 6) * 1.25);
         let depth = y - ridge(x);
@@ -117,7 +118,8 @@ fn above(x: f64, y: f64) -> Colour {
 fn lake(x: f64, y: f64) -> Colour {
     let depth = y - SHORE;
     let wave = noise(x * (9.0 - 12.0 * depth), depth * 70.0 / (0.3 + depth), 3) - 0.44;
-    let mirrored = above(x + 0.02 * wave, (SHORE - 1.15 * depth + 0.11 * wave * (0.2 + depth)).clamp(0.0, SHORE - 0.003));
+    let mirrored =
+        above(x + 0.02 * wave, (SHORE - 1.15 * depth + 0.11 * wave * (0.2 + depth)).clamp(0.0, SHORE - 0.003));
     let water = mix(scaled(mirrored, 0.9), rgb(0x1d3a55), 0.16 + 0.9 * depth);
     let path = (-((x - SUN[0]) / (0.03 + 0.25 * depth)).powi(2)).exp() * smooth(0.02, 0.22, wave + 0.06);
     mix(mix(water, rgb(0xffdca6), 0.8 * path), rgb(0xf4d6b4), 0.5 * smooth(0.006, 0.0, depth))

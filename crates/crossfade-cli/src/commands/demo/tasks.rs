@@ -45,7 +45,8 @@ fn row(model: &models::Model, scene: &Image, out: &Path, context: &Context) -> R
     let (task, options) = (&config.task, Options::default());
     let application = Application { task, model: &network, options: &options, texts: &[] };
     let scale = config.task.task().scale();
-    let resized = |image: &Image, width, height| resize(image, width, height, Filter::Bicubic, PassOrder::HorizontalFirst);
+    let resized =
+        |image: &Image, width, height| resize(image, width, height, Filter::Bicubic, PassOrder::HorizontalFirst);
     let input = if scale > 1 { resized(scene, scene.width / scale, scene.height / scale) } else { scene.clone() };
     let mask = (model.task == "inpainting").then(|| Mask::boxes(input.width, input.height, &HOLES)).transpose()?;
     let file = result(out, model.task);

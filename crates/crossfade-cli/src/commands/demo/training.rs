@@ -1,6 +1,6 @@
 //! `crossfade demo --train`: a training to watch, from the model that ships or from nothing.
-use super::page::{document, uri};
 use super::DemoArgs;
+use super::page::{document, uri};
 use crate::context::Context;
 use crate::interrupt::stop_on_interrupt;
 use crate::output::duration;
@@ -11,8 +11,8 @@ use crossfade::config::RunConfig;
 use crossfade::data::{DataConfig, Image};
 use crossfade::files::write_atomic;
 use crossfade::models;
-use crossfade::train::{RunDir, Summary, fine_tuning_of, train, with_classes_of};
 use crossfade::nn::BackboneConfig;
+use crossfade::train::{RunDir, Summary, fine_tuning_of, train, with_classes_of};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -108,11 +108,16 @@ impl Live {
         self.read_sheets()?;
         let mut body = String::from("<section>\n");
         if let Some((step, sheet)) = self.sheets.last() {
-            writeln!(body, "<h2>After {step} steps</h2>\n<div class=\"now\"><img src=\"{sheet}\" alt=\"pictures\"></div>")?;
+            writeln!(
+                body,
+                "<h2>After {step} steps</h2>\n<div class=\"now\"><img src=\"{sheet}\" alt=\"pictures\"></div>"
+            )?;
         } else {
             body.push_str("<h2>The first pictures come in a moment</h2>\n");
         }
-        body.push_str("</section>\n<section>\n<h2>Before</h2>\n<p>Always from the same noise.</p>\n<div class=\"sheets\">\n");
+        body.push_str(
+            "</section>\n<section>\n<h2>Before</h2>\n<p>Always from the same noise.</p>\n<div class=\"sheets\">\n",
+        );
         for (step, sheet) in self.sheets.iter().rev().skip(1) {
             let caption = format!("<figcaption>{step} steps</figcaption>");
             writeln!(body, "<figure><img src=\"{sheet}\" alt=\"pictures after {step} steps\">{caption}</figure>")?;
