@@ -12,7 +12,7 @@ use crossfade::config::SampleConfig;
 use crossfade::data::{Fit, Image, Image16, Planes, contact_sheet};
 use crossfade::engine::to_host;
 use crossfade::files::write_atomic;
-use crossfade::generate::Pipeline;
+use crossfade::generate::{EditRecipe, Pipeline};
 use crossfade::math::{GridKind, Process};
 use crossfade::sample::Sampler;
 use crossfade::task::TaskConfig;
@@ -175,14 +175,19 @@ impl EditArgs {
         Ok(outputs)
     }
 
-    /// What a PNG tells about its making.
-    fn recipe(&self, checkpoint: &Checkpoint, config: &SampleConfig, index: usize) -> Value {
+    /// What a PNG tells about its making: the keyword and the text of a chunk.
+    fn recipe(&self, checkpoint: &Checkpoint, config: &SampleConfig, index: usize) -> (&'static str, String) {
         let name = |path: &Path| path.file_name().map(|n| n.to_string_lossy().into_owned());
-        json!({
-            "version": env!("CARGO_PKG_VERSION"), "checkpoint": name(&checkpoint.path), "checksum": checkpoint.checksum,
-            "picture": name(&self.input), "to": self.to.as_deref().and_then(name), "strength": self.strength,
-            "invert": self.invert, "sample": config, "seed": self.seed, "index": index,
-        })
+        let (picture, to) = (name(&self.input), self.to.as_deref().and_then(name));
+        let recipe = EditRecipe {
+            picture: picture.as_deref(),
+            to: to.as_deref(),
+            strength: self.strength,
+            invert: self.invert,
+            seed: self.seed,
+            index: index as u64,
+        };
+        recipe.chunk(checkpoint, config)
     }
 }
 
@@ -230,8 +235,8 @@ impl Job<'_> {
         let (mut tiles, mut made) = (0, vec![]);
         for (k, to) in self.outputs.iter().enumerate() {
             create_parent(to)?;
-            let text = self.args.recipe(self.checkpoint, self.config, k).to_string();
-            let texts = [("crossfade-edit", text.as_str())];
+            let (keyword, text) = self.args.recipe(self.checkpoint, self.config, k);
+            let texts = [(keyword, text.as_str())];
             let application =
                 Application { task: &TaskConfig::default(), model: &model, options: &options, texts: &texts };
             tiles = application.run(&picture, None, k as u64, to, &mut |_, _| ())?.windows;
@@ -263,8 +268,8 @@ impl Job<'_> {
         if let Some(file) = &self.args.noise {
             create_parent(file)?;
             let tensor = ("noise".into(), noise.values.0.dims().to_vec(), to_host(noise.values.0.clone()));
-            let recipe = self.args.recipe(self.checkpoint, self.config, 0).to_string();
-            save_tensors(file, &[tensor], &[("crossfade-edit".to_string(), recipe)].into())?;
+            let (keyword, recipe) = self.args.recipe(self.checkpoint, self.config, 0);
+            save_tensors(file, &[tensor], &[(keyword.to_string(), recipe)].into())?;
         }
         let largest = image.pixels.iter().zip(&result.pixels).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0);
         let (psnr, evaluations) = (image.psnr(&result), noise.evaluations + back.nfe);
@@ -327,8 +332,8 @@ impl Job<'_> {
     fn write(&self, images: &[Image], first: usize) -> Result<()> {
         for (k, (image, to)) in images.iter().zip(&self.outputs[first..]).enumerate() {
             create_parent(to)?;
-            let text = self.args.recipe(self.checkpoint, self.config, first + k).to_string();
-            write_atomic(to, &image.encode_png(&[("crossfade-edit", &text)])?)?;
+            let (keyword, text) = self.args.recipe(self.checkpoint, self.config, first + k);
+            write_atomic(to, &image.encode_png(&[(keyword, &text)])?)?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 mod autoencoder;
 mod difference;
 mod document;
+mod options;
 mod overrides;
 mod read;
 mod resume;
@@ -16,6 +17,7 @@ mod validate;
 
 pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use difference::{Difference, differences};
+pub use options::SampleOptions;
 pub(crate) use sections::RANDOM_CLASS;
 pub use sections::{LatentConfig, OptimConfig, SampleConfig, TrainConfig};
 pub use sizes::{BATCH, Sizes};

@@ -18,8 +18,8 @@ pub use edit::{EditModel, Noise};
 pub use guide::GuideRecipe;
 pub use job::{Job, JobReport, Shard, run};
 pub use likelihood::{Likelihood, LikelihoodConfig};
-pub use pipeline::{Pipeline, TaskModel};
-pub use recipe::{Recipe, Reproduced, reproduce};
+pub use pipeline::{Pipeline, TaskModel, Watch};
+pub use recipe::{EditRecipe, Recipe, Reproduced, reproduce, task_recipe};
 pub use start::StartNoise;
 
 pub use crate::config::BATCH;

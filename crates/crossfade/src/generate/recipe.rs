@@ -87,6 +87,52 @@ impl Recipe {
     }
 }
 
+/// How the PNG of a task tells about its making: the keyword and the text of a chunk.
+pub fn task_recipe(
+    checkpoint: &Checkpoint,
+    kind: &str,
+    seed: u64,
+    steps: usize,
+    evaluations: usize,
+) -> (&'static str, String) {
+    let recipe = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"), "task": kind, "checksum": checkpoint.checksum, "seed": seed,
+        "steps": steps, "evaluations": evaluations,
+    });
+    ("crossfade-task", recipe.to_string())
+}
+
+/// What a picture was changed with, beside the settings of the sampler.
+#[derive(Clone, Copy, Debug)]
+pub struct EditRecipe<'a> {
+    /// The file name of the picture, without its directory.
+    pub picture: Option<&'a str>,
+    /// That of the picture at the other end of an interpolation.
+    pub to: Option<&'a str>,
+    /// The strength of a variation.
+    pub strength: Option<f64>,
+    /// Whether the picture went to noise and back.
+    pub invert: bool,
+    /// The seed.
+    pub seed: u64,
+    /// The number of the variation.
+    pub index: u64,
+}
+
+impl EditRecipe<'_> {
+    /// The keyword and the text of the chunk of the PNG.
+    pub fn chunk(&self, checkpoint: &Checkpoint, sample: &SampleConfig) -> (&'static str, String) {
+        let name = checkpoint.path.file_name().map(|n| n.to_string_lossy().into_owned());
+        let Self { picture, to, strength, invert, seed, index } = self;
+        let recipe = serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"), "checkpoint": name, "checksum": checkpoint.checksum,
+            "picture": picture, "to": to, "strength": strength, "invert": invert, "sample": sample, "seed": seed,
+            "index": index,
+        });
+        ("crossfade-edit", recipe.to_string())
+    }
+}
+
 /// Reproduces the image in `path`. Without `checkpoint`, the checkpoint is searched for beside the image and one level up, and
 /// so is the network that guided it without `guide`.
 pub fn reproduce(path: &Path, checkpoint: Option<&Path>, guide: Option<&Path>, device: &Device) -> Result<Reproduced> {

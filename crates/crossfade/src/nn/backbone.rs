@@ -75,6 +75,32 @@ impl Context {
     }
 }
 
+impl Context {
+    /// Whether the samples of both can be in one batch.
+    pub(super) fn joins(&self, other: &Self) -> bool {
+        let width = |rows: &Option<Tensor<2>>| rows.as_ref().map(|rows| rows.dims()[1]);
+        let features = match (&self.features, &other.features) {
+            (Some(a), Some(b)) => a.joins(b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        features && width(&self.labels) == width(&other.labels) && width(&self.classes) == width(&other.classes)
+    }
+
+    /// The context of the samples of all `contexts` in their order, which must join each other.
+    pub(super) fn joined(contexts: &[&Self]) -> Self {
+        let rows = |of: fn(&Self) -> &Option<Tensor<2>>| {
+            let rows: Option<Vec<_>> = contexts.iter().map(|context| of(context).clone()).collect();
+            rows.map(|rows| Tensor::cat(rows, 0))
+        };
+        let features: Option<Vec<_>> = contexts.iter().map(|context| context.features.as_ref()).collect();
+        Self {
+            features: features.map(|features| Features::joined(&features)),
+            labels: rows(|context| &context.labels),
+            classes: rows(|context| &context.classes),
+        }
+    }
+}
+
 /// A network that predicts the targets of a process.
 pub trait Backbone {
     /// Looks at a condition. A network without a condition takes none and returns an empty context.
