@@ -4,7 +4,7 @@ use crossfade::checkpoint::{Checkpoint, Weights};
 use crossfade::config::{RunConfig, SampleConfig};
 use crossfade::engine::Device;
 use crossfade::generate::Pipeline;
-use crossfade::math::{GridKind, ProcessFn};
+use crossfade::math::GridKind;
 use crossfade::nn::{BackboneConfig, Network};
 use crossfade::sample::Sampler;
 use crossfade::{Error, Result};

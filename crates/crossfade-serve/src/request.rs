@@ -1,5 +1,5 @@
 //! What a request asks for: its fields, checked against the model and the limits, become a [`JobSpec`].
-use crate::api::{ApiError, Param};
+use crate::api::ApiError;
 use crate::config::Limits;
 use crate::job::{FitHow, JobSpec, Kind};
 use crate::models::{Library, Loaded, Model};
@@ -249,7 +249,7 @@ impl Request {
         }
         let task = match kind {
             Kind::Edit => Some("inpaint".to_string()),
-            Kind::Task => Some(fields.task.clone().ok_or_else(|| ApiError::invalid("task", "name a task".into_text()))?),
+            Kind::Task => Some(fields.task.clone().ok_or_else(|| ApiError::invalid("task", "name a task"))?),
             _ => None,
         };
         let model = find_model(fields.model.as_deref(), kind, task.as_deref(), library)?;
@@ -258,15 +258,15 @@ impl Request {
             return Err(ApiError::invalid("n", format!("must be from 1 to {}, not {n}", limits.max_count)));
         }
         if fields.response_format == Some(ResponseFormat::Png) && n != 1 {
-            return Err(ApiError::invalid("response_format", "png is one file: n must be 1".into_text()));
+            return Err(ApiError::invalid("response_format", "png is one file: n must be 1"));
         }
         let seed = fields.seed.unwrap_or_else(|| crate::random_number() % DRAWN_SEEDS);
         let first = fields.first.unwrap_or(0);
         if first.checked_add(n).is_none() {
-            return Err(ApiError::invalid("first", "image indices must be below 2^64".into_text()));
+            return Err(ApiError::invalid("first", "image indices must be below 2^64"));
         }
         if fields.user.as_ref().is_some_and(|user| user.len() > 200) {
-            return Err(ApiError::invalid("user", "at most 200 bytes".into_text()));
+            return Err(ApiError::invalid("user", "at most 200 bytes"));
         }
         let loaded = library.load(model).map_err(|e| ApiError::server(&e))?;
         let options = self.options(kind, model, limits)?;
@@ -343,7 +343,7 @@ impl Request {
         if let Some([from, to]) = fields.guidance_interval
             && !(0.0 <= from && from < to && to <= 1.0)
         {
-            let problem = "must be two times from 0 to 1, the smaller one first".into_text();
+            let problem = "must be two times from 0 to 1, the smaller one first";
             return Err(ApiError::invalid("guidance_interval", problem));
         }
         let classes = &model.info().classes;
@@ -393,7 +393,7 @@ impl Request {
         let scale = task.task().scale();
         let decode = |param: &'static str, bytes: &[u8], scale: usize| {
             let (width, height) = dimensions(bytes).ok_or_else(|| {
-                ApiError::invalid(param, "is not a readable picture: send a PNG, JPEG or WebP".into_text())
+                ApiError::invalid(param, "is not a readable picture: send a PNG, JPEG or WebP")
             })?;
             if width.saturating_mul(height).saturating_mul(scale * scale) > limits.max_pixels {
                 let (most, result) = (limits.max_pixels, if scale > 1 { " in the result" } else { "" });
@@ -418,7 +418,7 @@ impl Request {
                 }
                 mask_of(&picture, mask.as_deref()).map_err(|e| ApiError::invalid("mask", e.to_string()))?;
             }
-            (_, Some(_)) => return Err(ApiError::invalid("mask", "only inpainting has a mask".into_text())),
+            (_, Some(_)) => return Err(ApiError::invalid("mask", "only inpainting has a mask")),
             _ => (),
         }
         Ok([picture.width, picture.height])
@@ -438,26 +438,26 @@ fn check_size(wanted: Option<&str>, size: Option<[usize; 2]>) -> Result<(), ApiE
     match own {
         Some(own) if own == wanted => Ok(()),
         Some(own) => Err(ApiError::invalid("size", format!("the pictures of this model have {own} pixels, not {wanted}"))),
-        None => Err(ApiError::invalid("size", "this model has no size of its own; leave it out".into_text())),
+        None => Err(ApiError::invalid("size", "this model has no size of its own; leave it out")),
     }
 }
 
 fn check_tiles(spec: &JobSpec) -> Result<(), ApiError> {
     if spec.threshold.is_some_and(|x| !(0.0..=1.0).contains(&x)) {
-        return Err(ApiError::invalid("threshold", "must be from 0 to 1".into_text()));
+        return Err(ApiError::invalid("threshold", "must be from 0 to 1"));
     }
     let maps = ["saliency", "edge"];
     if spec.threshold.is_some() && !spec.task.as_deref().is_some_and(|task| maps.contains(&task)) {
-        return Err(ApiError::invalid("threshold", "belongs to saliency and edge".into_text()));
+        return Err(ApiError::invalid("threshold", "belongs to saliency and edge"));
     }
     if spec.tile.is_some_and(|tile| !(1..=65536).contains(&tile)) {
-        return Err(ApiError::invalid("tile", "must be from 1 to 65536".into_text()));
+        return Err(ApiError::invalid("tile", "must be from 1 to 65536"));
     }
     match (spec.tile, spec.overlap) {
         (Some(tile), Some(overlap)) if overlap >= tile => {
             Err(ApiError::invalid("overlap", format!("tiles of {tile} pixels cannot share {overlap}")))
         }
-        (None, Some(_)) => Err(ApiError::invalid("overlap", "needs `tile`".into_text())),
+        (None, Some(_)) => Err(ApiError::invalid("overlap", "needs `tile`")),
         _ => Ok(()),
     }
 }
@@ -466,7 +466,7 @@ fn check_tiles(spec: &JobSpec) -> Result<(), ApiError> {
 fn name_of(given: Option<&str>) -> Result<String, ApiError> {
     let name = given.unwrap_or("picture.png");
     let fine = (1..=255).contains(&name.len()) && !name.chars().any(char::is_control);
-    if fine { Ok(name.into()) } else { Err(ApiError::invalid("name", "must have 1 to 255 plain characters".into_text())) }
+    if fine { Ok(name.into()) } else { Err(ApiError::invalid("name", "must have 1 to 255 plain characters")) }
 }
 
 /// The model of a request: the one it names, or the first that can do it.
@@ -502,22 +502,5 @@ fn find_model<'a>(
             let problem = format!("the model {name} cannot do this ({what}); models that can: {listed}");
             Err(ApiError::invalid("model", problem))
         }
-    }
-}
-
-/// Short texts as owned ones.
-trait IntoText {
-    fn into_text(self) -> String;
-}
-
-impl IntoText for &str {
-    fn into_text(self) -> String {
-        self.into()
-    }
-}
-
-impl Param for String {
-    fn param(&self) -> &str {
-        self
     }
 }

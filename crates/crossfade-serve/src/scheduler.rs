@@ -208,10 +208,9 @@ impl Scheduler {
                     self.take(&waiting);
                 }
                 None => {
-                    let timeout = self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
-                    if timeout.1.timed_out() {
-                        lock(&self.state).stale = true;
-                    }
+                    let (mut state, timeout) =
+                        self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+                    state.stale |= timeout.timed_out();
                 }
             }
         }

@@ -6,11 +6,14 @@ use axum::extract::multipart::MultipartError;
 use axum::extract::{FromRequest, Multipart, Request as HttpRequest};
 use axum::http::{StatusCode, header};
 use base64::Engine;
+use http_body_util::BodyExt;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
 /// How long the body of a request may take.
 const BODY_TIME: Duration = Duration::from_secs(60);
+/// Bytes of a body that is too large which are still read.
+const DISCARDED: usize = 64 << 20;
 /// The largest number of parts of a form.
 const MAX_PARTS: usize = 64;
 /// The largest text of a form.
@@ -23,6 +26,11 @@ pub async fn read(request: HttpRequest, limit: usize) -> Result<Request, ApiErro
 }
 
 async fn read_body(request: HttpRequest, limit: usize) -> Result<Request, ApiError> {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: u64| length > limit as u64) {
+        discard(request, DISCARDED).await;
+        return Err(ApiError::too_large(limit));
+    }
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
@@ -40,6 +48,19 @@ async fn read_body(request: HttpRequest, limit: usize) -> Result<Request, ApiErr
             of_form(form.map_err(|e| ApiError::malformed(e.to_string()))?, limit).await
         }
         _ => Err(ApiError::media_type()),
+    }
+}
+
+/// Reads and forgets a body that is too large, up to a bound: a peer that is still sending when the connection closes would
+/// not see the answer.
+async fn discard(request: HttpRequest, most: usize) {
+    let mut body = request.into_body();
+    let mut read = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        read += frame.data_ref().map_or(0, Bytes::len);
+        if read > most {
+            return;
+        }
     }
 }
 

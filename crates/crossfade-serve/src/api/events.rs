@@ -122,7 +122,9 @@ impl Follower {
     }
 
     fn tell_job(&mut self, job: &Job) {
-        if self.state.replace(job.state) == Some(job.state) || (job.state.is_over() && !self.ready.is_empty()) {
+        // The last state is told by `end`.
+        let before = self.state.replace(job.state);
+        if before == Some(job.state) || (before.is_some() && job.state.is_over()) {
             return;
         }
         let event = self.numbered("job").json_data(view::job(&self.app, job));
