@@ -21,10 +21,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// Opens the device and starts the thread pool.
-    pub fn new(global: &Global, began: Instant) -> Result<Self> {
+    /// Opens the device and starts the thread pool; `own_threads` if the verb computes in threads of its own.
+    pub fn new(global: &Global, began: Instant, own_threads: bool) -> Result<Self> {
         let device = device(&global.device)?;
-        start_threads(global.threads)?;
+        start_threads(global.threads, own_threads)?;
         Ok(Self { device, json: global.json, began, quiet: global.quiet })
     }
 
@@ -64,15 +64,17 @@ impl Context {
 ///
 /// Arithmetic with subnormal numbers is many times slower on x86, and they carry no information here, so every computing
 /// thread treats them as zero.
-fn start_threads(threads: Option<u16>) -> Result<()> {
+fn start_threads(threads: Option<u16>, own_threads: bool) -> Result<()> {
     // SAFETY: no code in this program or its libraries depends on the difference between a subnormal number and zero:
     // they occur only in weights, optimiser moments and activations, where both are negligible.
     unsafe { crossfade_kernels::flush_subnormals() };
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads.map_or(0, usize::from))
+    let mut pool = rayon::ThreadPoolBuilder::new().num_threads(threads.map_or(0, usize::from));
+    if !own_threads {
         // The main thread is part of the pool, so that it does not hand over every small piece of work and sleep until
         // it is done. Pitfall: no other thread may then wait for the pool, because with --threads 1 that would deadlock.
-        .use_current_thread()
+        pool = pool.use_current_thread();
+    }
+    pool
         // SAFETY: the same argument as above.
         .start_handler(|_| unsafe { crossfade_kernels::flush_subnormals() })
         .build_global()

@@ -23,7 +23,8 @@ fn main() -> ExitCode {
     let started = Instant::now();
     crossfade::models::install(models::MODELS);
     let cli = cli::Cli::parse();
-    let result = Context::new(&cli.global, started).and_then(|context| cli.command.run(&context));
+    let result =
+        Context::new(&cli.global, started, cli.command.has_own_threads()).and_then(|context| cli.command.run(&context));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,

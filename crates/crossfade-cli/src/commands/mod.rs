@@ -26,6 +26,7 @@ mod reconstruct;
 mod reproduce;
 mod saliency;
 mod sample;
+mod serve;
 mod sketch;
 mod sr;
 mod sweep;
@@ -68,6 +69,7 @@ verbs! {
     Edge(edge::EdgeArgs),
     Depth(depth::DepthArgs),
     Sketch(sketch::SketchArgs),
+    Serve(serve::ServeArgs),
     Sweep(sweep::SweepArgs),
     Compare(compare::CompareArgs),
     Distill(distill::DistillArgs),
@@ -91,4 +93,11 @@ verbs! {
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     Completions(completions::CompletionsArgs),
+}
+
+impl Command {
+    /// Whether the verb computes in many threads of its own, none of which is the main thread.
+    pub fn has_own_threads(&self) -> bool {
+        matches!(self, Self::Serve(_))
+    }
 }

@@ -6,9 +6,8 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::checkpoint::{self, Checkpoint};
-use crossfade::config::{RunConfig, SampleConfig};
+use crossfade::config::SampleOptions;
 use crossfade::generate::{self, BATCH, Job, Shard};
-use crossfade::math::Process;
 use crossfade::math::{Blend, GridKind};
 use crossfade::models;
 use crossfade::sample::Sampler;
@@ -183,78 +182,29 @@ pub fn open_or_default(path: Option<&Path>, task: &str) -> Result<Checkpoint> {
 const PER_CLASS: u64 = 8;
 
 impl SampleArgs {
-    /// The checkpoint's sampling settings with the options applied.
-    fn sampling(&self, run: &RunConfig) -> Result<SampleConfig> {
-        let (mut config, process) = (run.sample.clone(), &run.process);
-        if let Some(steps) = self.steps {
-            config.steps = steps as usize;
-        }
-        if let Some(name) = &self.sampler {
-            config.sampler = run.sampler_for(Sampler::parse(name)?);
-        }
-        if let Some(kind) = &self.grid {
-            config.grid.kind = run.grid_for(kind.clone());
-        }
-        config.free_first_step = self.free_first_step.unwrap_or(config.free_first_step);
-        config.eta = self.eta.unwrap_or(config.eta);
-        config.churn.amount = self.churn.unwrap_or(config.churn.amount);
-        if let Some(name) = &self.blend {
-            config.blend = Blend::parse(name)?;
-        }
-        if let Some(class) = &self.class {
-            config.class.clone_from(class);
-        }
-        config.guidance = self.guidance.unwrap_or(config.guidance);
-        config.guidance_interval = self.guidance_interval.unwrap_or(config.guidance_interval);
-        config.clip = if self.no_clip { 0.0 } else { self.clip.unwrap_or(config.clip) };
-        let mut config = config.resolved(process)?;
-        self.check(&config, process)?;
-        if let Some(wanted) = self.rho {
-            match &mut config.grid.kind {
-                GridKind::Karras { rho, .. } | GridKind::Power { rho, .. } => *rho = wanted,
-                other => {
-                    return Err(
-                        Error::request(format!("--rho needs the grid karras or power, not {}", other.name())).into()
-                    );
-                }
-            }
-        }
-        Ok(config)
-    }
-
-    /// Returns an error for an option that would have no effect, because a user who gives it expects one.
-    fn check(&self, config: &SampleConfig, process: &Process) -> Result<()> {
-        let without_effect = [
-            (self.eta.is_some() && config.sampler != Sampler::Ddim, "--eta needs the sampler ddim"),
-            (self.churn.is_some() && config.sampler != Sampler::HeunChurn, "--churn needs the sampler heun-churn"),
-            (
-                self.blend.is_some() && !process.blends(&config.blend),
-                "--blend needs the process adm; phi and eps also work with ddpm-x0",
-            ),
-            (
-                (self.clip.is_some() || self.no_clip) && !process.estimates_x0(),
-                "--clip and --no-clip do not apply to cld, which has no estimate of x_0 to clip",
-            ),
-            (
-                self.guidance_interval.is_some() && config.guidance == 1.0,
-                "--guidance-interval needs guidance: give --guidance, for example 1.5",
-            ),
-            (
-                self.steps.is_some() && matches!(config.grid.kind, GridKind::Explicit { .. }),
-                "--steps does not apply to a grid of explicit times",
-            ),
-        ];
-        match without_effect.iter().find(|(applies, _)| *applies) {
-            Some((_, message)) => Err(Error::request(*message).into()),
-            None => Ok(()),
-        }
+    /// The settings that replace those of the checkpoint.
+    fn options(&self) -> Result<SampleOptions> {
+        Ok(SampleOptions {
+            steps: self.steps.map(|steps| steps as usize),
+            sampler: self.sampler.as_deref().map(Sampler::parse).transpose()?,
+            grid: self.grid.clone(),
+            rho: self.rho,
+            eta: self.eta,
+            churn: self.churn,
+            blend: self.blend.as_deref().map(Blend::parse).transpose()?,
+            clip: if self.no_clip { Some(0.0) } else { self.clip },
+            free_first_step: self.free_first_step,
+            class: self.class.clone(),
+            guidance: self.guidance,
+            guidance_interval: self.guidance_interval,
+        })
     }
 }
 
 /// Generates the images.
 pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
     let checkpoint = open_or_default(args.checkpoint.as_deref(), "generate")?;
-    let mut config = args.sampling(&checkpoint.config)?;
+    let mut config = args.options()?.applied(&checkpoint.config, |name| format!("--{name}"))?;
     let (own, process) = (&checkpoint.config.sample, &checkpoint.config.process);
     if let Some(distill) = &checkpoint.config.distill
         && (config.sampler, config.times(process)?) != (own.sampler, own.times(process)?)

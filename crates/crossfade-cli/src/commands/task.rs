@@ -11,7 +11,7 @@ use crossfade::apply::{Application, Applied, Blending, Options};
 use crossfade::checkpoint::Checkpoint;
 use crossfade::config::SampleConfig;
 use crossfade::data::{IMAGE_ENDINGS, Image16, LabelMap};
-use crossfade::generate::Pipeline;
+use crossfade::generate::{Pipeline, task_recipe};
 use crossfade::models;
 use crossfade::nn::named::fnv1a;
 use crossfade::rng::{Purpose, Stream};
@@ -185,17 +185,9 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
         masked.map(|folder| jobs.iter().map(|job| folder.join(&job.name).with_extension("png")).collect());
     check_overwrites(&jobs, &holes.files(&jobs)?, masked.as_deref().unwrap_or_default())?;
     let options = common.options(*threshold);
-    let recipe = json!({
-        "version": env!("CARGO_PKG_VERSION"), "task": kind, "checksum": checkpoint.checksum, "seed": common.seed,
-        "steps": sample.steps, "evaluations": evaluations,
-    });
-    let text = recipe.to_string();
-    let application = Application {
-        task: &checkpoint.config.task,
-        model: &model,
-        options: &options,
-        texts: &[("crossfade-task", &text)],
-    };
+    let (keyword, text) = task_recipe(&checkpoint, kind, common.seed, sample.steps, evaluations);
+    let application =
+        Application { task: &checkpoint.config.task, model: &model, options: &options, texts: &[(keyword, &text)] };
     let began = std::time::Instant::now();
     let mut progress = context.progress("tiles", jobs.len() as u64);
     let mut made: Vec<(PathBuf, Applied)> = Vec::new();

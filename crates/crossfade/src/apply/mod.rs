@@ -7,7 +7,7 @@ mod noise;
 pub use noise::field;
 
 use crate::data::Planes;
-use crate::data::image16::{Format, Image16, write_rows};
+use crate::data::image16::{Format, Image16, Target, write_rows_to};
 use crate::data::{Filter, Image, PassOrder, resize};
 use crate::error::{Error, Result};
 use crate::task::masks::Mask;
@@ -102,14 +102,26 @@ pub struct Application<'a> {
 }
 
 impl Application<'_> {
-    /// Processes `input` and writes a PNG to `out`. `mask` is for inpainting, `picture` is the index that determines the
-    /// noise, and `progress` is called with (windows done, all windows).
+    /// Processes `input` and writes a PNG to the file `out`. `mask` is for inpainting, `picture` is the index that
+    /// determines the noise, and `progress` is called with (windows done, all windows).
     pub fn run(
         &self,
         input: &Image16,
         mask: Option<&Mask>,
         picture: u64,
         out: &Path,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Applied> {
+        self.run_to(input, mask, picture, Target::File(out), progress)
+    }
+
+    /// As [`Application::run`], to a file or to memory.
+    pub fn run_to(
+        &self,
+        input: &Image16,
+        mask: Option<&Mask>,
+        picture: u64,
+        out: Target<'_>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Applied> {
         if let Some(mask) = mask
@@ -133,22 +145,22 @@ impl Application<'_> {
         input: &Image16,
         mask: Option<&Mask>,
         picture: u64,
-        out: &Path,
+        out: Target<'_>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Applied> {
         let scale = self.task.task().scale();
         let plan = self.plan(input)?;
         let all = plan.windows().len();
         let finish = Finish::new(self, input, mask, scale);
-        let mut done = 0;
-        write_rows(out, finish.format(), self.texts, |rows| {
+        let (mut done, name) = (0, out.name());
+        write_rows_to(out, finish.format(), self.texts, |rows| {
             let mut evaluate = |windows: &[Window]| {
                 let outputs = self.outputs(input, mask, picture, windows)?;
                 done += windows.len();
                 progress(done, all);
                 Ok(outputs)
             };
-            let mut sink = |finished: crate::tile::Rows<'_>| finish.write(&finished, rows).map_err(Error::io(out));
+            let mut sink = |finished: crate::tile::Rows<'_>| finish.write(&finished, rows).map_err(Error::io(&name));
             run(&plan, self.model.channels(), self.options.batch, &mut evaluate, &mut sink)
         })?;
         let Format { width, height, .. } = finish.format();
@@ -233,7 +245,7 @@ impl Application<'_> {
         input: &Image16,
         [height, width]: [usize; 2],
         picture: u64,
-        out: &Path,
+        out: Target<'_>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Applied> {
         let bilinear = |image: &Image, w, h| resize(image, w, h, Filter::Bilinear, PassOrder::HorizontalFirst);
@@ -242,10 +254,10 @@ impl Application<'_> {
         let made = self.make(picture, vec![part])?.pop().unwrap_or_default();
         let made = Planes::new([self.model.channels(), height, width], made).to_image();
         let full = Planes::from_image(&bilinear(&made, input.width, input.height));
-        let finish = Finish::new(self, input, None, 1);
-        write_rows(out, finish.format(), self.texts, |rows| {
+        let (finish, name) = (Finish::new(self, input, None, 1), out.name());
+        write_rows_to(out, finish.format(), self.texts, |rows| {
             let all = crate::tile::Rows { y: 0, rows: input.height, width: input.width, values: &full.values };
-            finish.write(&all, rows).map_err(Error::io(out))
+            finish.write(&all, rows).map_err(Error::io(&name))
         })?;
         progress(1, 1);
         Ok(Applied { width: input.width, height: input.height, windows: 1 })

@@ -1,14 +1,13 @@
 //! Images that a user applies a network to: 8 or 16 bits, grey or colour, with or without alpha. The result keeps
 //! these properties.
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use image::DynamicImage;
 
 use super::image::{MAX_FILE, decode_upright, mirrored};
 use super::{Filter, Image, PassOrder, Planes, resize};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::{read_limited, write_whole};
 
 /// An image with 16 bits per channel, top row first, channels interleaved (HWC).
@@ -151,29 +150,59 @@ impl RowWriter<'_> {
     }
 }
 
-/// Writes a PNG row by row and atomically, so that a large result never has to fit into memory; `texts` are (key,
-/// text) chunks.
+/// Where a PNG is written to.
+pub enum Target<'a> {
+    /// A file, row by row and atomically, so that a large result never has to fit into memory.
+    File(&'a Path),
+    /// The end of this memory.
+    Memory(&'a mut Vec<u8>),
+}
+
+impl Target<'_> {
+    /// Its name in messages.
+    pub fn name(&self) -> PathBuf {
+        match self {
+            Self::File(path) => path.to_path_buf(),
+            Self::Memory(_) => "the picture".into(),
+        }
+    }
+}
+
+/// Writes a PNG to a file, see [`Target::File`]; `texts` are (key, text) chunks.
 pub fn write_rows(
     path: &Path,
     format: Format,
     texts: &[(&str, &str)],
     fill: impl FnOnce(&mut RowWriter<'_>) -> Result<()>,
 ) -> Result<()> {
+    write_rows_to(Target::File(path), format, texts, fill)
+}
+
+/// Writes a PNG row by row; `texts` are (key, text) chunks.
+pub fn write_rows_to(
+    target: Target<'_>,
+    format: Format,
+    texts: &[(&str, &str)],
+    fill: impl FnOnce(&mut RowWriter<'_>) -> Result<()>,
+) -> Result<()> {
     // The closure can only return I/O errors, so the caller's own error leaves it through this variable.
     let mut failure = None;
-    let written = write_whole(path, |file| {
-        encode(file, format, texts, |rows| {
-            fill(rows).map_err(|e| {
-                failure = Some(e);
-                std::io::Error::other("the picture was not finished")
-            })
+    let fill = |rows: &mut RowWriter<'_>| {
+        fill(rows).map_err(|e| {
+            failure = Some(e);
+            std::io::Error::other("the picture was not finished")
         })
-    });
+    };
+    let name = target.name();
+    let written = match target {
+        Target::File(path) => write_whole(path, |file| encode(file, format, texts, fill)),
+        Target::Memory(bytes) => encode(bytes, format, texts, fill).map_err(Error::io(name)),
+    };
     failure.map_or(written, Err)
 }
 
 fn encode(
-    file: &mut BufWriter<File>,
+    file: impl Write,
     format: Format,
     texts: &[(&str, &str)],
     fill: impl FnOnce(&mut RowWriter<'_>) -> std::io::Result<()>,

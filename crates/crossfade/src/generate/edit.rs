@@ -1,5 +1,5 @@
 //! From a picture (§3.6): sampling that starts at a noised picture, inversion to noise, interpolation between pictures.
-use super::Pipeline;
+use super::pipeline::{Pipeline, Watch};
 use super::solve::{invert, solve, solve_from};
 use super::start::{StartNoise, normals, slerp};
 use crate::apply::{Model, Part, field};
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::nn::Conditioned;
 use crate::rng::Purpose;
-use crate::sample::{Hooks, Sampled, Sampler};
+use crate::sample::{Hooks, Sampled, Sampler, State};
 use crossfade_math::{Field, ProcessFn};
 
 /// The noise of a picture, from which the same settings make the picture again.
@@ -80,7 +80,15 @@ impl Pipeline {
     /// so that a strength of 1 makes that image.
     pub fn edit_model(&self, strength: f64, seed: u64, tiled: bool) -> Result<EditModel<'_>> {
         let (channels, side) = self.picture_size()?;
-        Ok(EditModel { pipeline: self, steps: self.steps_of_strength(strength)?, seed, tiled, channels, side })
+        Ok(EditModel {
+            pipeline: self,
+            steps: self.steps_of_strength(strength)?,
+            seed,
+            tiled,
+            channels,
+            side,
+            watch: None,
+        })
     }
 
     /// The noise that the deterministic sampler of this pipeline turns into `picture`, which must have the network's size.
@@ -145,7 +153,7 @@ impl Pipeline {
             return Err(Error::request(format!("{} {problem}: give a class, or none", self.origin())));
         }
         let class = self.class_of(seed, StartNoise::Index(0))?;
-        Ok(self.of_classes(&vec![class; count]))
+        self.of_classes(&vec![class; count])
     }
 }
 
@@ -158,9 +166,15 @@ pub struct EditModel<'a> {
     tiled: bool,
     channels: usize,
     side: usize,
+    watch: Option<Watch<'a>>,
 }
 
-impl EditModel<'_> {
+impl<'a> EditModel<'a> {
+    /// The same model, which tells `watch` of every step.
+    pub fn watched(self, watch: Watch<'a>) -> Self {
+        Self { watch: Some(watch), ..self }
+    }
+
     /// The number of steps that are run.
     pub fn steps(&self) -> usize {
         self.steps
@@ -205,9 +219,10 @@ impl Model for EditModel<'_> {
         };
         let start = |part: u64| noise(part, [Purpose::Start, Purpose::Tile]);
         let mut step_noise = |step: usize| noise(step as u64, [Purpose::Step, Purpose::TileStep]);
-        let mut hooks = Hooks { noise: &mut step_noise, observe: &mut |_| () };
+        let mut observe = |state: State<'_, Images>| self.watch.iter().for_each(|watch| watch(parts, &state));
+        let mut hooks = Hooks { noise: &mut step_noise, observe: &mut observe };
         let class = pipeline.class_of(self.seed, StartNoise::Index(picture))?;
-        let net = pipeline.of_classes(&vec![class; parts.len()]);
+        let net = pipeline.of_classes(&vec![class; parts.len()])?;
         let times = pipeline.sample.times(pipeline.process())?;
         let first = times.len() - 1 - self.steps;
         let x0 = if first == 0 {

@@ -88,7 +88,11 @@ pub struct Source {
 impl Source {
     /// Reads a picture.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = read_limited(path, MAX_FILE)?;
+        Self::decode(read_limited(path, MAX_FILE)?, path)
+    }
+
+    /// The picture in the bytes of a file; of `path` only the file name is used, for messages and recipes.
+    pub fn decode(bytes: Vec<u8>, path: &Path) -> Result<Self> {
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let recipe = PictureRecipe { name, sha256: sha256(&bytes) };
         Ok(Self { picture: Image16::decode(&bytes, path)?, recipe, bytes, path: path.to_path_buf() })
@@ -166,6 +170,11 @@ impl EditRecipe {
             seed,
             index,
         })
+    }
+
+    /// The keyword and the text of the PNG chunk.
+    pub fn chunk(&self) -> Result<(&'static str, String)> {
+        Ok((KEYWORD, self.text()?))
     }
 
     /// As the text of a PNG chunk.

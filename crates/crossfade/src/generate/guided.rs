@@ -7,7 +7,7 @@ use crate::nn::{Conditioned, Guide, Weak, one_hot};
 
 impl Pipeline {
     /// Checks that the settings fit the network, and returns the shape (C, H, W) of x_t.
-    pub(super) fn ready(&self) -> Result<[usize; 3]> {
+    pub fn ready(&self) -> Result<[usize; 3]> {
         let size = self.size()?;
         let choice = self.class_choice()?;
         self.check_guidance(choice.as_ref())?;
@@ -81,7 +81,7 @@ impl Pipeline {
     }
 
     /// The network for images of these classes, with its guide.
-    pub(super) fn of_classes(&self, classes: &[Option<u32>]) -> Conditioned<'_> {
+    pub(super) fn of_classes(&self, classes: &[Option<u32>]) -> Result<Conditioned<'_>> {
         let count = self.class_names.len();
         let rows = classes.iter().any(Option::is_some).then(|| one_hot(classes, count, &self.device));
         let guidance = self.sample.guidance();
@@ -94,6 +94,6 @@ impl Pipeline {
             };
             Guide { guidance, weak }
         });
-        self.net.conditioned(None).of_classes(rows).guided(guide)
+        Ok(self.conditioned(None)?.of_classes(rows).guided(guide))
     }
 }

@@ -121,7 +121,7 @@ impl Pipeline {
                 one_hot(&classes, self.class_names.len(), &self.device)
             };
             let net = self.net.conditioned(None).of_classes(classes.as_ref().map(of));
-            Ok(estimates_at(&net, &self.sample, process, x_t, times))
+            estimates_at(&net, &self.sample, process, x_t, times)
         };
         let measurement =
             Measurement { set, process, range: &range, config, estimate: &estimate, device: &self.device };

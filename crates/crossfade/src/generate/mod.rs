@@ -22,8 +22,8 @@ pub(crate) use guide::check_guide;
 pub use job::{Job, JobReport, Shard, run};
 pub(crate) use likelihood::likelihood_process;
 pub use likelihood::{FlowConfig, FlowLikelihood, Likelihood, LikelihoodConfig, Trace};
-pub use pipeline::{Pipeline, TaskModel};
-pub use recipe::{Recipe, Reproduced, reproduce};
+pub use pipeline::{Pipeline, TaskModel, Watch};
+pub use recipe::{Recipe, Reproduced, reproduce, task_recipe};
 pub(crate) use solve::estimates_at;
 pub use start::StartNoise;
 

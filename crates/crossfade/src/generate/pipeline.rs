@@ -10,13 +10,14 @@ use crate::data::{Image, Planes};
 use crate::engine::{Device, Images, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::latent::{Latent, to_images};
-use crate::nn::{BackboneConfig, Conditioned, Denoiser};
+use crate::nn::{BackboneConfig, Conditioned, Denoiser, Evaluate};
 use crate::rng::Purpose;
 use crate::sample::{Hooks, Sampled, State};
 use crate::task::TaskConfig;
 use crate::torchfile::Weights;
 use crossfade_math::Process;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A trained network with everything that it needs to make images.
 ///
@@ -46,7 +47,12 @@ pub struct Pipeline {
     mean_x0: Option<Vec<f32>>,
     /// The path of the checkpoint, for messages.
     origin: Option<PathBuf>,
+    /// What is evaluated in place of the network.
+    evaluator: Option<Arc<dyn Evaluate + Send + Sync>>,
 }
+
+/// Is told every step of a batch of windows of a picture.
+pub type Watch<'a> = &'a dyn Fn(&[Part], &State<'_, Images>);
 
 impl Pipeline {
     /// Loads the chosen weights of a checkpoint, to be sampled with the settings `sample`.
@@ -101,12 +107,25 @@ impl Pipeline {
             device: device.clone(),
             mean_x0,
             origin: None,
+            evaluator: None,
         })
     }
 
     /// The same network with other sampling settings; weights are shared, not copied.
     pub fn with_sample(&self, sample: &SampleConfig) -> Result<Self> {
         Self { sample: sample.resolved(self.process())?, ..self.clone() }.checked()
+    }
+
+    /// The same pipeline, which asks `evaluator` for the outputs of its network. It stands for the same weights, for example
+    /// to evaluate the images of several pipelines in one batch.
+    pub fn evaluated_by(&self, evaluator: Arc<dyn Evaluate + Send + Sync>) -> Self {
+        Self { evaluator: Some(evaluator), ..self.clone() }
+    }
+
+    /// The network for one batch of conditions.
+    pub(super) fn conditioned(&self, condition: Option<Tensor<4>>) -> Result<Conditioned<'_>> {
+        let Some(evaluator) = &self.evaluator else { return Ok(self.net.conditioned(condition)) };
+        Ok(self.net.evaluated_by(evaluator.as_ref(), evaluator.look_at(condition)?))
     }
 
     /// An error if the evaluation at t = 1 is to be saved and its result is not known.
@@ -192,7 +211,7 @@ impl Pipeline {
         let start = |part: u64| Images(tensor(&|start| start.noise(seed, part, len)));
         let classes = starts.iter().map(|start| self.class_of(seed, *start)).collect::<Result<Vec<_>>>()?;
         self.run(
-            &self.of_classes(&classes),
+            &self.of_classes(&classes)?,
             self.known_mean(starts.len()),
             &start,
             &mut Hooks { noise: &mut noise, observe },
@@ -230,7 +249,7 @@ impl Pipeline {
                 self.task.verb()
             )));
         }
-        Ok(TaskModel { pipeline: self, seed })
+        Ok(TaskModel { pipeline: self, seed, watch: None })
     }
 
     pub(super) fn origin(&self) -> String {
@@ -302,6 +321,14 @@ fn symmetric(mut values: Vec<f32>, width: usize) -> Vec<f32> {
 pub struct TaskModel<'a> {
     pipeline: &'a Pipeline,
     seed: u64,
+    watch: Option<Watch<'a>>,
+}
+
+impl<'a> TaskModel<'a> {
+    /// The same model, which tells `watch` of every step.
+    pub fn watched(self, watch: Watch<'a>) -> Self {
+        Self { watch: Some(watch), ..self }
+    }
 }
 
 impl Model for TaskModel<'_> {
@@ -329,9 +356,10 @@ impl Model for TaskModel<'_> {
                 .flat_map(|part| field(seed, picture, step as u64, purpose, shape, part.y / factor, part.x / factor));
             Images(from_vec(values.collect(), [parts.len(), shape[0], shape[1], shape[2]], &pipeline.device))
         };
-        let mut hooks = Hooks { noise: &mut |step| noise(step, Purpose::TileStep), observe: &mut |_| () };
+        let mut observe = |state: State<'_, Images>| self.watch.iter().for_each(|watch| watch(parts, &state));
+        let mut hooks = Hooks { noise: &mut |step| noise(step, Purpose::TileStep), observe: &mut observe };
         let start = |part: u64| noise(part as usize, Purpose::Tile);
-        let net = pipeline.net.conditioned(Some(condition));
+        let net = pipeline.conditioned(Some(condition))?;
         pipeline.planes(pipeline.run(&net, None, &start, &mut hooks)?.x0.0)
     }
 }

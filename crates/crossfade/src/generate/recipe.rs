@@ -86,6 +86,21 @@ impl Recipe {
     }
 }
 
+/// How the PNG of a task tells about its making: the keyword and the text of a chunk.
+pub fn task_recipe(
+    checkpoint: &Checkpoint,
+    kind: &str,
+    seed: u64,
+    steps: usize,
+    evaluations: usize,
+) -> (&'static str, String) {
+    let recipe = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"), "task": kind, "checksum": checkpoint.checksum, "seed": seed,
+        "steps": steps, "evaluations": evaluations,
+    });
+    ("crossfade-task", recipe.to_string())
+}
+
 /// Reproduces the image in `path`. Without `checkpoint`, the checkpoint is searched for beside the image, one level up and among
 /// the models that ship, and so is the network that guided it without `guide`.
 pub fn reproduce(path: &Path, checkpoint: Option<&Path>, guide: Option<&Path>, device: &Device) -> Result<Reproduced> {

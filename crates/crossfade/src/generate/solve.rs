@@ -107,23 +107,23 @@ pub(crate) fn estimates_at(
     gaussian: Gaussian,
     x_t: &Images,
     t: &[f64],
-) -> Images {
+) -> Result<Images> {
     let denoise = DenoisingNet { net, gaussian, blend: &config.blend, clip: config.clip() };
     if let Process::Adm(adm) = &net.process {
-        let heads = net.heads(adm, x_t, t);
+        let heads = net.heads(adm, x_t, t)?;
         let one = |i: usize, t: f64| {
             let sample = |x: &Images| Images(x.0.clone().narrow(0, i, 1));
             let phi: Vec<Images> = heads.phi.iter().map(sample).collect();
             denoise.limited(config.blend.estimate(adm, &sample(x_t), &phi, &sample(&heads.eps), t, None).x0).0
         };
-        return Images(Tensor::cat(t.iter().enumerate().map(|(i, &t)| one(i, t)).collect(), 0));
+        return Ok(Images(Tensor::cat(t.iter().enumerate().map(|(i, &t)| one(i, t)).collect(), 0)));
     }
-    let output = net.target_output(x_t, t);
+    let output = net.target_output(x_t, t)?;
     let x0 = gaussian.prediction(x_t, &output.target, &Coef::Each(t.to_vec())).x0;
-    denoise.limited(match output.x0 {
+    Ok(denoise.limited(match output.x0 {
         Some(second) => denoise.mean(second, x0),
         None => x0,
-    })
+    }))
 }
 
 /// A network in the form that Gaussian samplers use: x̂_0 and eps under x_t = α_t x_0 + σ_t eps.
@@ -167,7 +167,7 @@ impl Denoise<Images> for DenoisingNet<'_> {
             let x0 = self.blend.estimate(adm, x_t, &heads.phi, &heads.eps, t, None).x0;
             return Ok(self.gaussian.prediction_of_x0(x_t, x0, t));
         }
-        let output = self.net.target_output(x_t, &[t]);
+        let output = self.net.target_output(x_t, &[t])?;
         let prediction = self.gaussian.prediction(x_t, &output.target, &t.into());
         let Some(x0) = output.x0 else { return Ok(prediction) };
         let mean = self.mean(x0, prediction.x0);
@@ -188,7 +188,7 @@ struct ScoreNet<'a> {
 impl VelocityScore<Images> for ScoreNet<'_> {
     fn score(&self, x: &Images, v: &Images, t: f64) -> Result<Images> {
         let state = Images(Images::concat(&[x.clone(), v.clone()]));
-        let normal = self.net.target_output(&state, &[t]).target;
+        let normal = self.net.target_output(&state, &[t])?.target;
         Ok(normal.scale(-self.cld.score_scale(t)))
     }
 

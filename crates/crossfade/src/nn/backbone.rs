@@ -77,6 +77,37 @@ impl Context {
         let labels = self.labels.map(|labels| Tensor::cat(vec![labels; 2], 0));
         Self { classes, labels, ..self }
     }
+
+    /// Whether the samples of both can be in one batch.
+    pub(super) fn joins(&self, other: &Self) -> bool {
+        let width = |rows: &Option<Tensor<2>>| rows.as_ref().map(|rows| rows.dims()[1]);
+        let features = match (&self.features, &other.features) {
+            (Some(a), Some(b)) => a.joins(b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let size = |image: &Option<Tensor<4>>| image.as_ref().map(|image| image.dims()[1..].to_vec());
+        let images = size(&self.image) == size(&other.image);
+        features
+            && images
+            && width(&self.labels) == width(&other.labels)
+            && width(&self.classes) == width(&other.classes)
+    }
+
+    /// The context of the samples of all `contexts` in their order, which must join each other.
+    pub(super) fn joined(contexts: &[&Self]) -> Self {
+        let rows = |of: fn(&Self) -> &Option<Tensor<2>>| {
+            let rows: Option<Vec<_>> = contexts.iter().map(|context| of(context).clone()).collect();
+            rows.map(|rows| Tensor::cat(rows, 0))
+        };
+        let images: Option<Vec<_>> = contexts.iter().map(|context| context.image.clone()).collect();
+        let features: Option<Vec<_>> = contexts.iter().map(|context| context.features.as_ref()).collect();
+        Self {
+            features: features.map(|features| Features::joined(&features)),
+            image: images.map(|images| Tensor::cat(images, 0)),
+            labels: rows(|context| &context.labels),
+            classes: rows(|context| &context.classes),
+        }
+    }
 }
 
 /// A network that predicts the targets of a process.

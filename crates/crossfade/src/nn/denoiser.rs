@@ -6,7 +6,7 @@ use crossfade_math::process::{Cld, Outputs};
 use crossfade_math::{Adm, AttenuationFn, Coef, Field, GaussianFn, Process, ProcessFn, Scaling, Scalings};
 
 use super::backbone::{Backbone, BackboneConfig, Context};
-use super::guided::Conditioned;
+use super::guided::{Conditioned, Evaluate};
 use super::mode::Mode;
 use super::network::{Network, NetworkConfig};
 use super::unet::RawHeads;
@@ -52,7 +52,8 @@ impl Denoiser {
     /// # Shapes
     /// `x_t` `[B, inputs·C, H, W]`.
     pub fn raw(&self, x_t: Tensor<4>, t: &[f64], context: &Context, mode: Mode) -> RawHeads {
-        raw(&self.network, &self.process, self.log_time, x_t, t, context, mode)
+        let (x, c_noise) = inputs(&self.process, self.log_time, x_t, t);
+        self.network.forward(x, c_noise, context, mode)
     }
 
     /// phi_hat and eps_hat in evaluation mode, for attenuation.
@@ -91,24 +92,20 @@ impl Denoiser {
     /// `condition` `[B, condition_channels, H, W]`; none for a network without a condition.
     pub fn conditioned(&self, condition: Option<Tensor<4>>) -> Conditioned<'_> {
         let context = self.network.encode(condition, Mode::Eval);
-        let (process, log_time) = (self.process, self.log_time);
-        Conditioned { network: &self.network, process, log_time, context, guide: None }
+        self.evaluated_by(&self.network, context)
+    }
+
+    /// As [`Denoiser::conditioned`], with the outputs of `network`, which stands for the network of this denoiser.
+    pub(crate) fn evaluated_by<'a>(&self, network: &'a dyn Evaluate, context: Context) -> Conditioned<'a> {
+        Conditioned { network, process: self.process, log_time: self.log_time, context, guide: None }
     }
 }
 
-/// F(c_in·x_t, c_noise, context).
+/// What the network reads: c_in·x_t and c_noise.
 ///
 /// # Shapes
-/// `x_t` `[B, inputs·C, H, W]`; `t` has one time for all samples, or one each.
-pub(super) fn raw(
-    network: &dyn Backbone,
-    process: &Process,
-    log_time: bool,
-    x_t: Tensor<4>,
-    t: &[f64],
-    context: &Context,
-    mode: Mode,
-) -> RawHeads {
+/// `x_t` `[B, inputs·C, H, W]`; `t` has one time for all samples, or one each. The result is `[B, inputs·C, H, W]`, `[B]`.
+pub(super) fn inputs(process: &Process, log_time: bool, x_t: Tensor<4>, t: &[f64]) -> (Tensor<4>, Tensor<1>) {
     let samples = x_t.dims()[0];
     assert!(t.len() == 1 || t.len() == samples, "{} times for {samples} samples", t.len());
     let each = |i: usize| t[if t.len() == 1 { 0 } else { i }];
@@ -117,7 +114,7 @@ pub(super) fn raw(
     let device = x_t.device().without_autodiff();
     let c_in: Vec<f64> = inputs.iter().map(|input| input.scale).collect();
     let c_noise: Vec<f64> = inputs.iter().map(|input| input.noise).collect();
-    network.forward(x_t * column(&c_in, &device), vector(&c_noise, &device), context, mode)
+    (x_t * column(&c_in, &device), vector(&c_noise, &device))
 }
 
 /// head = c_skip·x_t + c_out·F; with a single decoder eps follows from phi.

@@ -3,17 +3,45 @@ use burn::tensor::{Device, Tensor};
 use crossfade_math::{Adm, AttenuationFn, Coef, Process};
 
 use super::backbone::{Backbone, Context};
-use super::denoiser::{TargetOutput, coef, precondition, raw, target_output};
+use super::denoiser::{TargetOutput, coef, inputs, precondition, target_output};
 use super::mode::Mode;
 use super::unet::RawHeads;
 use crate::engine::{Images, from_vec};
 use crate::error::Result;
 use crate::sample::{self, Guidance, Predict};
 
+/// What sampling asks of a network. Every [`Backbone`] answers by itself; a server answers with one that waits for the
+/// evaluations of others and joins them to one batch.
+pub trait Evaluate {
+    /// F(x; c_noise, context) in evaluation mode; an error ends the run of the sampler.
+    ///
+    /// # Shapes
+    /// As [`Backbone::forward`].
+    fn evaluate(&self, x: Tensor<4>, c_noise: Tensor<1>, context: &Context) -> Result<RawHeads>;
+
+    /// As [`Backbone::encode`] in evaluation mode.
+    fn look_at(&self, condition: Option<Tensor<4>>) -> Result<Context>;
+
+    /// As [`Backbone::mixing`].
+    fn mixing_weight(&self) -> Option<Tensor<1>>;
+}
+
+impl<B: Backbone> Evaluate for B {
+    fn evaluate(&self, x: Tensor<4>, c_noise: Tensor<1>, context: &Context) -> Result<RawHeads> {
+        Ok(self.forward(x, c_noise, context, Mode::Eval))
+    }
+    fn look_at(&self, condition: Option<Tensor<4>>) -> Result<Context> {
+        Ok(self.encode(condition, Mode::Eval))
+    }
+    fn mixing_weight(&self) -> Option<Tensor<1>> {
+        self.mixing()
+    }
+}
+
 /// A network with its process and what it knows of its condition and its class: all that sampling evaluates.
 pub struct Conditioned<'a> {
     /// The network, in evaluation mode.
-    pub network: &'a dyn Backbone,
+    pub network: &'a dyn Evaluate,
     /// The process that it was trained for.
     pub process: Process,
     /// Whether it embeds the time by random frequencies: ln t, or another small number.
@@ -81,47 +109,53 @@ impl<'a> Conditioned<'a> {
         Self { context: self.context.with_labels(labels), ..self }
     }
 
-    fn raw(&self, x_t: &Images, t: &[f64], context: &Context) -> RawHeads {
-        raw(self.network, &self.process, self.log_time, x_t.0.clone(), t, context, Mode::Eval)
+    fn raw(&self, x_t: &Images, t: &[f64], context: &Context) -> Result<RawHeads> {
+        let (x, c_noise) = inputs(&self.process, self.log_time, x_t.0.clone(), t);
+        self.network.evaluate(x, c_noise, context)
     }
 
     /// The prediction at (x_t, t), guided where it is to be; `meaning` makes a prediction of the outputs of a network. `t` has
     /// one time for all samples, or one each.
     ///
     /// Guidance combines predictions and not the outputs F: those of two networks may mean different things.
-    fn predicted<T: Prediction>(&self, x_t: &Images, t: &[f64], meaning: impl Fn(&Conditioned, RawHeads) -> T) -> T {
+    fn predicted<T: Prediction>(
+        &self,
+        x_t: &Images,
+        t: &[f64],
+        meaning: impl Fn(&Conditioned, RawHeads) -> T,
+    ) -> Result<T> {
         let acts = |guide: &&Guide| t.iter().any(|&t| guide.guidance.acts(t));
         let Some(guide) = self.guide.as_ref().filter(acts) else {
-            return meaning(self, self.raw(x_t, t, &self.context));
+            return Ok(meaning(self, self.raw(x_t, t, &self.context)?));
         };
         let (strong, weak) = match &guide.weak {
             Weak::NoClass => {
                 let both = Images(Tensor::cat(vec![x_t.0.clone(); 2], 0));
                 let times = if t.len() > 1 { t.repeat(2) } else { t.to_vec() };
-                let [strong, weak] = halves(self.raw(&both, &times, &self.context.clone().and_without_class()));
+                let [strong, weak] = halves(self.raw(&both, &times, &self.context.clone().and_without_class())?);
                 (meaning(self, strong), meaning(self, weak))
             }
             Weak::Network(weak) => {
-                let strong = meaning(self, self.raw(x_t, t, &self.context));
-                (strong, meaning(weak, weak.raw(x_t, t, &weak.context)))
+                let strong = meaning(self, self.raw(x_t, t, &self.context)?);
+                (strong, meaning(weak, weak.raw(x_t, t, &weak.context)?))
             }
         };
-        strong.combine(weak, &guide.guidance, &coef(t))
+        Ok(strong.combine(weak, &guide.guidance, &coef(t)))
     }
 
     /// The outputs of a process with a single target.
     ///
     /// # Shapes
     /// As `target_output`.
-    pub(crate) fn target_output(&self, x_t: &Images, t: &[f64]) -> TargetOutput {
-        self.predicted(x_t, t, |net, raw| target_output(&net.process, x_t, t, raw, net.network.mixing()))
+    pub(crate) fn target_output(&self, x_t: &Images, t: &[f64]) -> Result<TargetOutput> {
+        self.predicted(x_t, t, |net, raw| target_output(&net.process, x_t, t, raw, net.network.mixing_weight()))
     }
 
     /// phi_hat and eps_hat of `adm`, the process of this network.
     ///
     /// # Shapes
     /// `x_t` `[B, C, H, W]`, one time or B times.
-    pub(crate) fn heads(&self, adm: &Adm, x_t: &Images, t: &[f64]) -> sample::Heads<Images> {
+    pub(crate) fn heads(&self, adm: &Adm, x_t: &Images, t: &[f64]) -> Result<sample::Heads<Images>> {
         self.predicted(x_t, t, |_, raw| {
             let heads = precondition(adm, x_t.0.clone(), t, raw);
             sample::Heads { phi: Images::split(heads.phi, adm.attenuation.parts()), eps: Images(heads.eps) }
@@ -134,7 +168,7 @@ impl Predict<Images> for Conditioned<'_> {
         let Process::Adm(adm) = &self.process else {
             unreachable!("samplers of attenuation run on attenuation only");
         };
-        Ok(self.heads(adm, x_t, &[t]))
+        self.heads(adm, x_t, &[t])
     }
 
     fn evaluations(&self, t: f64) -> usize {

@@ -63,7 +63,7 @@ impl<'a> Teacher<'a> {
             (0..self.paths[0].len()).map(|i| Coef::Each(paths.iter().map(|path| path[i]).collect())).collect();
         let mut teacher = |x: &Images, t: &Coef| {
             let times = if let Coef::Each(times) = t { times.clone() } else { vec![t.same()] };
-            let x0 = estimates_at(&net, &self.sample, self.process, x, &times);
+            let x0 = estimates_at(&net, &self.sample, self.process, x, &times)?;
             Ok(self.process.prediction_of_x0(x, x0, t.clone()))
         };
         let target = student_target(&self.process, &noised.x_t, &steps, &mut teacher)?;

@@ -34,6 +34,24 @@ pub struct Features {
     levels: Vec<Tensor<4>>,
 }
 
+impl Features {
+    /// Whether the samples of both can be in one batch.
+    pub(in crate::nn) fn joins(&self, other: &Self) -> bool {
+        let sizes = |features: &Self| -> Vec<[usize; 3]> {
+            let maps = features.levels.iter().chain([&features.first]);
+            maps.map(|map| map.dims()).map(|[_, c, h, w]| [c, h, w]).collect()
+        };
+        sizes(self) == sizes(other)
+    }
+
+    /// The features of the samples of all `parts` in their order.
+    pub(in crate::nn) fn joined(parts: &[&Self]) -> Self {
+        let join = |of: &dyn Fn(&Self) -> Tensor<4>| Tensor::cat(parts.iter().map(|part| of(part)).collect(), 0);
+        let levels = (0..parts[0].levels.len()).map(|level| join(&|part| part.levels[level].clone())).collect();
+        Self { first: join(&|part| part.first.clone()), levels }
+    }
+}
+
 /// Is called with named intermediate results, for comparison with the reference's.
 pub type Tap<'a> = &'a mut dyn FnMut(&'static str, &Tensor<4>);
 

@@ -1,0 +1,66 @@
+//! Texts that name a class.
+
+/// The class that a text names: its name, or a text in which the names of exactly one class occur as whole words. The error
+/// lists the classes.
+pub fn class_of(prompt: &str, classes: &[String]) -> Result<String, String> {
+    let wanted = words(prompt);
+    let plain = |class: &&String| class.trim().to_lowercase() == prompt.trim().to_lowercase();
+    if let Some(class) = classes.iter().find(plain) {
+        return Ok(class.clone());
+    }
+    let named: Vec<(&String, Vec<String>)> = classes.iter().map(|class| (class, words(class))).collect();
+    let found: Vec<_> = named.iter().filter(|(_, name)| contains(&wanted, name)).collect();
+    // In "a hot dog" the class "hot dog" is meant and not "dog".
+    let longest: Vec<_> = found
+        .iter()
+        .filter(|(class, name)| {
+            !found.iter().any(|(other, of)| other != class && of.len() > name.len() && contains(of, name))
+        })
+        .collect();
+    match longest[..] {
+        [(class, _)] => Ok((*class).clone()),
+        _ => {
+            let listed: Vec<&str> = classes.iter().take(MAX_LISTED).map(String::as_str).collect();
+            let more = classes.len().saturating_sub(MAX_LISTED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let problem = if longest.is_empty() { "names no class" } else { "names several classes" };
+            Err(format!("the prompt {problem} of this model; it draws {}{more}", listed.join(", ")))
+        }
+    }
+}
+
+/// The largest number of names that an error lists.
+const MAX_LISTED: usize = 100;
+
+/// Words in lower case, without punctuation.
+fn words(text: &str) -> Vec<String> {
+    let parts = text.split(|c: char| !c.is_alphanumeric());
+    parts.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+}
+
+/// Whether `part` occurs in `all`, word by word.
+fn contains(all: &[String], part: &[String]) -> bool {
+    !part.is_empty() && all.windows(part.len()).any(|window| window == part)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_names_one_class_or_is_refused() {
+        let classes: Vec<String> = ["cat", "dog", "hot dog", "Sea lion", "7"].map(String::from).to_vec();
+        let of = |prompt: &str| class_of(prompt, &classes);
+        assert_eq!(of("cat").unwrap(), "cat");
+        assert_eq!(of(" CAT ").unwrap(), "cat");
+        assert_eq!(of("a picture of a cat, in oil").unwrap(), "cat");
+        assert_eq!(of("one hot dog please").unwrap(), "hot dog");
+        assert_eq!(of("sea-lion").unwrap(), "Sea lion");
+        assert_eq!(of("7").unwrap(), "7");
+        for (prompt, problem) in [("a catalogue", "no class"), ("cat and dog", "several"), ("", "no class")] {
+            let message = of(prompt).unwrap_err();
+            assert!(message.contains(problem) && message.contains("Sea lion"), "{prompt}: {message}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Sampling settings of a request, which replace those of a checkpoint: the options of the command line, the fields of the
+//! server.
+use super::{RunConfig, SampleConfig};
+use crate::error::{Error, Result};
+use crate::sample::Sampler;
+use crossfade_math::{Blend, GridKind, Process};
+
+/// The settings that a request gives; the others are those of the checkpoint.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SampleOptions {
+    /// As [`SampleConfig::steps`].
+    pub steps: Option<usize>,
+    /// As [`SampleConfig::sampler`].
+    pub sampler: Option<Sampler>,
+    /// The time grid.
+    pub grid: Option<GridKind>,
+    /// The exponent of the grids karras and power.
+    pub rho: Option<f64>,
+    /// As [`SampleConfig::eta`].
+    pub eta: Option<f64>,
+    /// The amount of churn.
+    pub churn: Option<f64>,
+    /// As [`SampleConfig::blend`].
+    pub blend: Option<Blend>,
+    /// As [`SampleConfig::clip`]: 0 for no clamping.
+    pub clip: Option<f64>,
+    /// As [`SampleConfig::free_first_step`].
+    pub free_first_step: Option<bool>,
+    /// As [`SampleConfig::class`].
+    pub class: Option<String>,
+    /// As [`SampleConfig::guidance`].
+    pub guidance: Option<f64>,
+    /// As [`SampleConfig::guidance_interval`].
+    pub guidance_interval: Option<[f64; 2]>,
+}
+
+impl SampleOptions {
+    /// The settings of a checkpoint with these, resolved. An option that would have no effect is an error, because a user
+    /// who gives it expects one; `name` writes the name of an option as the user does.
+    pub fn applied(&self, run: &RunConfig, name: fn(&str) -> String) -> Result<SampleConfig> {
+        let (mut config, process) = (run.sample.clone(), &run.process);
+        config.steps = self.steps.unwrap_or(config.steps);
+        config.sampler = self.sampler.map_or(config.sampler, |sampler| run.sampler_for(sampler));
+        if let Some(kind) = &self.grid {
+            config.grid.kind = run.grid_for(kind.clone());
+        }
+        config.free_first_step = self.free_first_step.unwrap_or(config.free_first_step);
+        config.eta = self.eta.unwrap_or(config.eta);
+        config.churn.amount = self.churn.unwrap_or(config.churn.amount);
+        config.blend = self.blend.clone().unwrap_or(config.blend);
+        if let Some(class) = &self.class {
+            config.class.clone_from(class);
+        }
+        config.guidance = self.guidance.unwrap_or(config.guidance);
+        config.guidance_interval = self.guidance_interval.unwrap_or(config.guidance_interval);
+        config.clip = self.clip.unwrap_or(config.clip);
+        let mut config = config.resolved(process)?;
+        self.check(&config, process, name)?;
+        if let Some(wanted) = self.rho {
+            match &mut config.grid.kind {
+                GridKind::Karras { rho, .. } | GridKind::Power { rho, .. } => *rho = wanted,
+                other => {
+                    let problem = format!("{} needs the grid karras or power, not {}", name("rho"), other.name());
+                    return Err(Error::request(problem));
+                }
+            }
+        }
+        Ok(config)
+    }
+
+    fn check(&self, config: &SampleConfig, process: &Process, name: fn(&str) -> String) -> Result<()> {
+        let without_effect = [
+            (self.eta.is_some() && config.sampler != Sampler::Ddim, "eta", "needs the sampler ddim"),
+            (self.churn.is_some() && config.sampler != Sampler::HeunChurn, "churn", "needs the sampler heun-churn"),
+            (
+                self.blend.is_some() && !process.blends(&config.blend),
+                "blend",
+                "needs the process adm; phi and eps also work with ddpm-x0",
+            ),
+            (
+                self.clip.is_some() && !process.estimates_x0(),
+                "clip",
+                "does not apply to cld, which has no estimate of x_0 to clip",
+            ),
+            (
+                self.guidance_interval.is_some() && config.guidance == 1.0,
+                "guidance-interval",
+                "needs guidance: give a weight of guidance, for example 1.5",
+            ),
+            (
+                self.steps.is_some() && matches!(config.grid.kind, GridKind::Explicit { .. }),
+                "steps",
+                "does not apply to a grid of explicit times",
+            ),
+        ];
+        match without_effect.iter().find(|(applies, ..)| *applies) {
+            Some((_, option, problem)) => Err(Error::request(format!("{} {problem}", name(option)))),
+            None => Ok(()),
+        }
+    }
+}
