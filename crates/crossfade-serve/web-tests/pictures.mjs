@@ -84,7 +84,7 @@ export function random(seed) {
 }
 
 function colour(hue, light, chroma) {
-  return [0, 2 / 3, 1 / 3].map((k) => 255 * Math.min(1, Math.max(0, light + chroma * Math.cos(2 * Math.PI * (hue - k)))));
+  return [0, 1 / 3, 2 / 3].map((k) => 255 * Math.min(1, Math.max(0, light + chroma * Math.cos(2 * Math.PI * (hue - k)))));
 }
 
 /** A made-up picture: a face on a gradient. `detail` below 1 is a blurred estimate on the way. */

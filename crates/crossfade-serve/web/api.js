@@ -94,18 +94,22 @@ export async function call(path, { onwait, signal, headers = {}, ...options } = 
   }
 }
 
-export const getJson = async (path, options) => (await call(path, options)).json();
+/** JSON of the server. Seeds that a number of JavaScript cannot hold stay texts, and are written as numbers again. */
+const parse = (text) => JSON.parse(text.replace(/"seed":\s*(\d{16,})/g, '"seed":"$1"'));
+export const write = (value) => JSON.stringify(value).replace(/"seed":"(\d+)"/g, '"seed":$1');
+
+export const getJson = async (path, options) => parse(await (await call(path, options)).text());
 
 /** Sends a job; `pictures` are blobs by the names of their fields. */
 export async function sendJob(fields, pictures = {}, options = {}) {
   const names = Object.keys(pictures);
-  const body = names.length ? new FormData() : JSON.stringify(fields);
+  const body = names.length ? new FormData() : write(fields);
   if (names.length) {
     for (const [key, value] of Object.entries(fields)) body.append(key, Array.isArray(value) ? value.join(",") : String(value));
     for (const name of names) body.append(name, pictures[name], `${name}.png`);
   }
   const headers = names.length ? {} : { "Content-Type": "application/json" };
-  return (await call("v1/jobs", { method: "POST", headers, body, ...options })).json();
+  return getJson("v1/jobs", { method: "POST", headers, body, ...options });
 }
 
 /** Reads server-sent events from a stream: `tell(event, data, id)` for each. */
@@ -130,7 +134,7 @@ async function readEvents(stream, tell) {
         if (name === "id") id = text;
         if (name === "data") data.push(text);
       }
-      if (data.length) tell(event, JSON.parse(data.join("\n")), id);
+      if (data.length) tell(event, parse(data.join("\n")), id);
     }
   }
 }

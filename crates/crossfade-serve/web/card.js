@@ -133,10 +133,12 @@ export function card(job, { lazy = true, all = false } = {}) {
     el.dataset.state = view.state;
     chip.textContent = { queued: "waiting", running: "running", done: "done", failed: "failed", cancelled: "cancelled" }[view.state];
     chip.className = `chip ${view.state}`;
+    chip.hidden = view.state === "done";
     bar.update();
     for (const t of tiles) t.update();
     trouble.textContent = troubleOf(job) ?? "";
     trouble.hidden = !trouble.textContent;
+    trouble.classList.toggle("error", view.state !== "cancelled");
     grid.hidden = job.over && !view.images.length && !job.ways.size;
     together.hidden = job.size < 2 || !job.ways.size || !job.over;
     showWay.hidden = !job.over || job.wayLoaded || job.ways.size > 0 || !view.images.length;

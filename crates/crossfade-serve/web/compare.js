@@ -53,15 +53,13 @@ function side(letter, job) {
 
 /** What B costs against A, in a sentence. */
 function verdict(a, b) {
-  const times = (x, y, less, more) => {
-    const ratio = x / y;
-    if (Math.abs(ratio - 1) < 0.03) return null;
-    return ratio > 1 ? `${ratio.toFixed(1)} times ${less}` : `${(1 / ratio).toFixed(1)} times ${more}`;
-  };
-  const evaluations = times(a.view.evaluations, b.view.evaluations, "fewer evaluations", "as many evaluations");
-  const time = times(a.view.milliseconds.running, b.view.milliseconds.running, "faster", "slower");
-  const parts = [evaluations && `B takes ${evaluations}`, time && `${evaluations ? "is" : "B is"} ${time}`].filter(Boolean);
-  return parts.length ? `${parts.join(" and ")}.` : "Both cost the same.";
+  const [m, n] = [a.view.evaluations, b.view.evaluations];
+  const ratio = a.view.milliseconds.running / b.view.milliseconds.running;
+  const first = m === n ? "Both take " + count(n, "evaluation") : `B takes ${count(n, "evaluation")} instead of ${m}`;
+  // Below a few percent the clock says nothing.
+  if (!Number.isFinite(ratio) || Math.abs(ratio - 1) < 0.05) return `${first} and as much time.`;
+  const second = ratio > 1 ? `${ratio.toFixed(1)} times as fast` : `${(1 / ratio).toFixed(1)} times as slow`;
+  return `${first}${m === n ? "; B is" : " and is"} ${second}.`;
 }
 
 export function compareView(root) {

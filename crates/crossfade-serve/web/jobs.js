@@ -1,6 +1,6 @@
 // Jobs as the page knows them: the server's description, and the way of each picture as far as it was told.
 import { announce, count, duration } from "./dom.js";
-import { call, follow, getJson, sendJob } from "./api.js";
+import { call, follow, getJson, sendJob, write } from "./api.js";
 import { app } from "./state.js";
 
 // More estimates than this per picture are thinned out; a slider cannot show them anyway.
@@ -112,7 +112,12 @@ export class Job {
     return view.state === "failed" ? `Failed: ${view.error?.message ?? ""}` : "Cancelled.";
   }
 
-  async cancel() { this.view = await (await call(`v1/jobs/${this.id}/cancel`, { method: "POST" })).json(); this.changed(); }
+  async cancel() {
+    const view = await getJson(`v1/jobs/${this.id}/cancel`, { method: "POST" });
+    // The events may have told more by now.
+    if (!this.following) this.view = view;
+    this.changed();
+  }
 
   async remove() {
     await call(`v1/jobs/${this.id}`, { method: "DELETE" });
@@ -198,12 +203,12 @@ export function curl({ view }, token, index = null) {
   if (view.kind === "generation") {
     if (index !== null) Object.assign(settings, { first: (settings.first ?? 0) + index, n: 1 });
     const one = settings.n === 1;
-    const body = JSON.stringify({ ...settings, response_format: one ? "png" : "url" });
+    const body = write({ ...settings, response_format: one ? "png" : "url" });
     return `curl ${base}/v1/images/generations${auth} \\\n  -H 'Content-Type: application/json' \\\n  -d ${quote(body)}${one ? " -o picture.png" : ""}`;
   }
   const { task, ...rest } = settings;
   const route = { variation: "images/variations", edit: "images/edits" }[view.kind] ?? `tasks/${task ?? view.task}`;
-  if (index !== null && view.kind !== "variation") Object.assign(rest, { seed: rest.seed + index, n: 1 });
+  if (index !== null && view.kind !== "variation") Object.assign(rest, { seed: BigInt(rest.seed) + BigInt(index), n: 1 });
   const one = rest.n === 1;
   const form = Object.entries({ ...rest, response_format: one ? "png" : "url" }).map(([key, value]) => `-F ${quote(`${key}=${value}`)}`);
   for (const name of view.inputs) form.push(`-F ${name}=@${name === "image" ? quote(settings.name ?? "picture.png") : "mask.png"}`);

@@ -24,7 +24,7 @@ export function field(label, control, { hint, id = unique("field") } = {}) {
 
 /** A number with a slider beneath it. The slider is for pointers; the number already answers to arrow keys. */
 export function numberField(label, { min, max, soft = max, step = 1, value, hint }) {
-  const control = h("input", { type: "number", min, max, step, value, required: true, inputMode: step < 1 ? "decimal" : "numeric" });
+  const control = h("input", { type: "number", min, max, step: step < 1 ? "any" : step, value, required: true, inputMode: step < 1 ? "decimal" : "numeric" });
   const made = field(label, control, { hint });
   const slider = h("input", { type: "range", min, max: soft, step, value, tabIndex: -1, "aria-hidden": "true" });
   slider.addEventListener("input", () => { control.value = slider.value; control.dispatchEvent(new Event("input", { bubbles: true })); });
@@ -123,6 +123,8 @@ export function settingsForm(models, limits, { fields, advanced = [] }) {
   const pick = (names) => names.filter((name) => parts[name]).map((name) => parts[name].el);
   const folded = advanced.length ? h("details", { class: "fold" }, h("summary", {}, "More settings"), h("div", { class: "fold-body" }, pick(advanced))) : null;
   const el = h("div", { class: "settings" }, pick(fields), folded);
+  // A field that is folded away could not be shown as the wrong one.
+  el.addEventListener("invalid", (event) => { if (folded?.contains(event.target)) folded.open = true; }, true);
   choose(model?.id);
 
   return {

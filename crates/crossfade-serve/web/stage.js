@@ -13,7 +13,6 @@ export function beforeAfter(before, after, { width, height, words = ["before", "
     h("span", { class: "tag left", "aria-hidden": "true" }, words[0]), h("span", { class: "tag right", "aria-hidden": "true" }, words[1]),
     h("div", { class: "line", "aria-hidden": "true" }));
   frame.style.setProperty("--ratio", `${width} / ${height}`);
-  frame.style.setProperty("--aspect", width / height);
   const set = () => {
     frame.style.setProperty("--split", `${slider.value}%`);
     slider.style.setProperty("--fill", slider.value / 100);
@@ -28,7 +27,9 @@ export function beforeAfter(before, after, { width, height, words = ["before", "
   frame.addEventListener("pointermove", (event) => { if (frame.hasPointerCapture(event.pointerId)) drag(event); });
   slider.addEventListener("input", set);
   set();
-  return h("div", { class: "stage-part" }, frame, slider);
+  const el = h("div", { class: "stage-part" }, frame, slider);
+  el.style.setProperty("--aspect", width / height);
+  return el;
 }
 
 const SHOW = { tint: "In colour", map: "As it is", cut: "Cut out" };

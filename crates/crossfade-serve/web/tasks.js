@@ -27,7 +27,7 @@ export function tasksView(root) {
   const chooser = h("input", { type: "file", accept: "image/png,image/jpeg,image/webp,image/*", class: "unseen", tabIndex: -1, "aria-label": "Choose a picture" });
   const thumb = h("div", { class: "thumb" });
   const drop = h("div", { class: "drop" }, thumb, h("div", { class: "drop-text" }, h("p", {}, "Drop a picture here, paste one, or"), button("Choose a file", { kind: "small", onclick: () => chooser.click() })), chooser);
-  const samples = h("div", { class: "row tight samples" }, h("span", { class: "quiet" }, "Or a sample:"), SAMPLES.map((label) => button(label, { kind: "plain small", onclick: () => use(sample(label, 256), `${label.toLowerCase()}.png`, null, 128) })));
+  const samples = h("div", { class: "row tight samples" }, h("span", { class: "quiet" }, "Or a sample:"), SAMPLES.map((label) => h("button", { type: "button", class: "sample", "aria-label": `Sample: ${label}`, title: label, onclick: () => use(sample(label, 256), `${label.toLowerCase()}.png`, null, 128) }, sample(label, 88))));
   const side = field("Longest side that is sent", h("select"));
   chooser.addEventListener("change", () => { if (chooser.files[0]) open(chooser.files[0]); chooser.value = ""; });
   for (const over of ["dragenter", "dragover"]) root.addEventListener(over, (event) => { event.preventDefault(); drop.classList.add("over"); });
