@@ -1,5 +1,5 @@
 // The same seeds under two settings, side by side.
-import { button, count, duration, h } from "./dom.js";
+import { bring, button, count, duration, h } from "./dom.js";
 import { copyCommand, progressBar, troubleOf } from "./card.js";
 import { attempt, empty, statusLine } from "./create.js";
 import { start } from "./jobs.js";
@@ -113,6 +113,7 @@ export function compareView(root) {
       rows.append(h("div", { class: "pair" }, left.el, right, note));
       return { left, right, note };
     });
+    bring(out);
     live(first, heads, () => pairs.forEach((pair) => pair.left.update()));
     await first.follow();
     if (first.view.state !== "done") return first;
@@ -137,7 +138,7 @@ export function compareView(root) {
   }
 
   const panel = h("form", {
-    class: "panel",
+    class: "panel three",
     onsubmit: async (event) => {
       event.preventDefault();
       submit.disabled = true;
@@ -147,8 +148,8 @@ export function compareView(root) {
   }, heading, shared.el,
   h("fieldset", { class: "side" }, h("legend", {}, h("span", { class: "letter a" }, "A"), " First setting"), a.el),
   h("fieldset", { class: "side" }, h("legend", {}, h("span", { class: "letter b" }, "B"), " Second setting"), b.el),
-  swap, status.el, submit);
-  root.append(h("div", { class: "columns" }, panel, h("div", { class: "results" }, h("h2", { class: "unseen" }, "Side by side"), blank, out)));
+  h("div", { class: "submit" }, status.el, swap, submit));
+  root.append(panel, h("div", { class: "results" }, h("h2", { class: "unseen" }, "Side by side"), blank, out));
 
   return {
     shown() {},

@@ -1,5 +1,5 @@
 // Pictures from noise.
-import { button, h, toast } from "./dom.js";
+import { bring, button, h, toast } from "./dom.js";
 import { card } from "./card.js";
 import { list, onJobs, start } from "./jobs.js";
 import { wayDrawing } from "./samples.js";
@@ -70,6 +70,7 @@ export function createView(root) {
       submit.disabled = true;
       const made = await attempt(status, (options) => start({ kind: "generation", ...form.get() }, {}, options), form.complain);
       submit.disabled = false;
+      if (made) bring(gallery.firstElementChild);
       if (made && fresh.checked) form.newSeed();
     },
   }, heading, form.el, h("label", { class: "check" }, fresh, h("span", {}, "A new seed each time")), status.el, submit);

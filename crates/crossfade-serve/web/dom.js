@@ -87,6 +87,13 @@ export async function copy(text, what) {
   toast(`${what} copied.`);
 }
 
+/** Brings what was just made into view, if it is not. */
+export function bring(el) {
+  const { top } = el.getBoundingClientRect();
+  if (top >= 0 && top < innerHeight * 0.6) return;
+  el.scrollIntoView({ block: "start", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+}
+
 /** Calls `f` at most once a frame. */
 export function perFrame(f) {
   let asked = false;

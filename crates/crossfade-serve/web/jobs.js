@@ -176,6 +176,7 @@ export function title({ view }) {
   if (wanted === "all") return "All classes";
   if (wanted === "none") return "Without a class";
   if (classes.length === 1 && view.state === "done") return classes[0];
+  if (classes.length > 1 && view.state === "done") return classes.slice(0, 4).join(", ") + (classes.length > 4 ? ` and ${classes.length - 4} more` : "");
   return classes.length || app.models.find((m) => m.id === view.model)?.classes?.length ? "Random classes" : view.model;
 }
 

@@ -1,5 +1,5 @@
 // Tasks on a picture: enlarge, fill, edges, saliency and what else the server has a network for.
-import { button, h, toast } from "./dom.js";
+import { bring, button, h, toast } from "./dom.js";
 import { copyCommand, copyCurl, download, factList, progressBar, troubleOf } from "./card.js";
 import { attempt, empty, statusLine } from "./create.js";
 import { start, TASKS } from "./jobs.js";
@@ -139,6 +139,7 @@ export function tasksView(root) {
     // The editor stays as it was, for another try with the same mask.
     const before = [...stage.childNodes];
     stage.replaceChildren(body);
+    bring(stage);
     let finished = false;
     const back = button(task === "inpaint" ? "Paint again" : "Back to the picture", { name: "undo", kind: "plain small", onclick: () => { running = null; stage.replaceChildren(...before); } });
 
