@@ -145,7 +145,11 @@ async function run(job, pace) {
       ? { name, at: (d) => face(size, seed, kind, d * Math.min(1, 0.75 + steps / 60)) }
       : { name: null, result: doTask(view.task ?? "inpaint", job.inputs.image.picture, job.inputs.mask?.picture, job.model.scale) });
   }
-  for (let step = 0; step < steps; step++) {
+  // Larger pictures of tasks are done in tiles, whose number is known after the first, as in the server.
+  const tiles = view.kind === "task" && Math.max(job.inputs.image.picture.width, job.inputs.image.picture.height) > 96 ? 4 : 1;
+  for (let all = 0; all < steps * tiles; all++) {
+    const step = all % steps, tile = Math.floor(all / steps);
+    const about = view.kind === "task" ? { tile, tiles: tile ? tiles : 1 } : {};
     await pause(pace);
     if (job.cancelled) return end(job, "cancelled");
     if (settings.seed === 500 && step === 2) return end(job, "failed", "the network gave numbers that are not finite at t = 0.31");
@@ -153,7 +157,7 @@ async function run(job, pace) {
       const detail = (step + 1) / steps;
       const small = final[k].at ? final[k].at(0.15 + 0.8 * detail) : shrink(final[k].result);
       view.progress.steps_done++;
-      tell(job, "step", { index: k, step, steps, t: 1 - detail, evaluations: step + 1, preview: job.previews ? `data:image/png;base64,${encode(small).toString("base64")}` : null });
+      tell(job, "step", { index: k, step, steps, t: 1 - detail, evaluations: step + 1, preview: job.previews ? `data:image/png;base64,${encode(small).toString("base64")}` : null, ...about });
     }
   }
   for (let k = 0; k < n; k++) {

@@ -193,7 +193,7 @@ async function drop(page, file, name = "dropped.png") {
 
 const newest = async () => (await (await fetch(`${base}/v1/jobs?limit=1`)).json()).data[0];
 
-test("a dropped picture is enlarged, with before and after", { skip: false }, async (t) => {
+test("a dropped picture is enlarged, with before and after", async (t) => {
   if (unless("task", "sr")) return t.skip(unless("task", "sr"));
   const page = await open(t, "tasks");
   await page.locator("#view-tasks form").waitFor();
@@ -269,6 +269,7 @@ for (const [task, label] of [["edge", "Edges"], ["saliency", "Saliency"]])
     await page.getByRole("button", { name: "Sample: Fruit" }).click();
     await page.getByLabel(label, { exact: true }).check();
     await page.locator("#view-tasks form button[type=submit]").click();
+    if (!GIVEN) await page.getByText(/tile [2-4] of 4/).waitFor();
     const map = page.locator(".over-all");
     await map.waitFor(LONG);
     await page.getByLabel("Opacity").fill("40");

@@ -24,6 +24,8 @@ export class Job {
     this.view = view;
     this.ways = new Map();
     this.reached = new Map();
+    this.quarter = 0;
+    this.spokenAt = Date.now();
     this.tile = null;
     this.watchers = new Set();
     this.following = null;
@@ -78,8 +80,9 @@ export class Job {
       }
     } else if (event === "step") {
       if (!quiet) this.progress(data);
-      // The preview of a tile is not one of the picture.
-      if (data.preview && !(data.tiles > 1)) this.add(data);
+      // The preview of a tile is not one of the picture. How many tiles there are may be known after the first only.
+      if (data.tiles > 1) this.ways.delete(data.index);
+      else if (data.preview) this.add(data);
     }
     this.changed();
   }
@@ -88,9 +91,17 @@ export class Job {
   progress({ index, step, steps, tile = 0, tiles = 1 }) {
     this.reached.set(index, Math.max(this.reached.get(index) ?? 0, tile * steps + step + 1));
     const { progress } = this.view;
+    if (tiles > 1) progress.steps = Math.max(progress.steps, progress.images * steps * tiles);
     const sum = [...this.reached.values()].reduce((a, b) => a + b, 0);
     progress.steps_done = Math.min(progress.steps, Math.max(progress.steps_done, sum));
     this.tile = tiles > 1 ? { tile, tiles } : null;
+    // Quarters of what takes long are worth a word; more would be noise.
+    const quarter = Math.floor((4 * progress.steps_done) / progress.steps);
+    if (quarter > this.quarter && quarter < 4 && Date.now() - this.spokenAt > 2500) {
+      this.spokenAt = Date.now();
+      announce(`${25 * quarter} percent.`);
+    }
+    this.quarter = quarter;
   }
 
   add({ index, step, steps, t, preview, evaluations }) {
@@ -171,13 +182,15 @@ export function title({ view }) {
   const task = taskOf(view);
   if (task) return TASKS[task]?.done ?? task;
   const wanted = view.settings.class;
+  const model = app.models.find((m) => m.id === view.model);
+  if (model && !model.classes?.length) return view.model;
   const classes = [...new Set(view.images.map((image) => image.class).filter(Boolean))];
   if (wanted && !["random", "all", "none"].includes(String(wanted))) return /^\d+$/.test(wanted) && classes.length === 1 ? classes[0] : String(wanted);
   if (wanted === "all") return "All classes";
   if (wanted === "none") return "Without a class";
   if (classes.length === 1 && view.state === "done") return classes[0];
   if (classes.length > 1 && view.state === "done") return classes.slice(0, 4).join(", ") + (classes.length > 4 ? ` and ${classes.length - 4} more` : "");
-  return classes.length || app.models.find((m) => m.id === view.model)?.classes?.length ? "Random classes" : view.model;
+  return classes.length || model ? "Random classes" : view.model;
 }
 
 /** The settings that are worth a line, as pairs of a name and a value. */

@@ -79,7 +79,7 @@ export function waySlider(job, index, view, label = `Way of picture ${index + 1}
   function text() {
     const way = job.way(index), k = slider.valueAsNumber;
     const step = way[k];
-    const words = step ? `step ${step.step + 1} of ${step.steps}, t = ${step.t.toFixed(2)}` : "finished";
+    const words = step ? `step ${step.step + 1} of ${step.steps}, t = ${step.t?.toFixed(2) ?? "–"}` : "finished";
     slider.setAttribute("aria-valuetext", words);
     return words;
   }
