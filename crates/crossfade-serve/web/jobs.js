@@ -46,6 +46,9 @@ export class Job {
     return () => this.watchers.delete(f);
   }
 
+  /** Takes an answer, unless events have told more by now: a job that is over does not change. */
+  take(view) { if (!this.following && !this.over) this.view = view; }
+
   changed() { for (const f of this.watchers) f(this); }
 
   /** Follows the events until the job is over; for one that is over this brings its way, if the server still has it. */
@@ -125,8 +128,7 @@ export class Job {
 
   async cancel() {
     const view = await getJson(`v1/jobs/${this.id}/cancel`, { method: "POST" });
-    // The events may have told more by now.
-    if (!this.following) this.view = view;
+    this.take(view);
     this.changed();
   }
 
@@ -149,7 +151,7 @@ export function jobOf(view) {
     known.set(view.id, job);
     return job;
   }
-  if (!found.following) found.view = view;
+  found.take(view);
   return found;
 }
 
