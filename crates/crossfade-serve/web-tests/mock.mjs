@@ -25,6 +25,7 @@ const map = (id, name, more) => model(id, { task: name, kinds: name === "inpaint
 const MODELS = [
   model("emoji", { classes: ["bear", "cat", "cow", "dog", "fox", "frog", "koala", "lion", "monkey", "mouse", "panda", "pig", "rabbit", "tiger", "wolf"], guidable: true }),
   model("cifar10", { classes: ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"], guidable: true, width: 32, height: 32, parameters: 1400000, loaded: false }),
+  model("things", { classes: Array.from({ length: 100 }, (_, k) => `thing ${k}`), guidable: true }),
   model("faces", { parameters: 12500000, loaded: false }),
   map("enlarge", "sr", { scale: 4 }), map("fill", "inpaint"), map("edges", "edge"), map("salient", "saliency"),
 ];

@@ -280,6 +280,40 @@ for (const [task, label] of [["edge", "Edges"], ["saliency", "Saliency"]])
     await shot(page, `tasks-${task}`);
   });
 
+test("variations of a picture, one of which is looked at", async (t) => {
+  if (unless("variation")) return t.skip(unless("variation"));
+  const page = await open(t, "tasks");
+  await page.getByRole("button", { name: "Sample: House" }).click();
+  await page.getByLabel("Vary", { exact: true }).check();
+  const form = page.locator("#view-tasks form");
+  await form.getByLabel("Pictures").fill("3");
+  await form.getByLabel("Steps").fill("6");
+  await form.getByLabel("Strength").fill("0.5");
+  await form.getByRole("button", { name: "Vary" }).click();
+  await page.getByRole("slider", { name: "Between before and variation" }).waitFor(LONG);
+  assert.equal(await page.locator(".strip .tile").count(), 3);
+  await page.locator(".strip .opener").nth(2).click();
+  await page.getByRole("slider", { name: "Between before and variation" }).waitFor();
+  await settled(page);
+  await shot(page, "tasks-vary");
+  const job = await newest();
+  assert.equal(job.kind, "variation");
+  assert.equal(job.settings.strength, 0.5);
+});
+
+test("many classes are searched, and a wrong one is told of", { skip: mockOnly }, async (t) => {
+  const page = await open(t);
+  const form = page.locator("#view-create form");
+  await form.getByLabel("Model").selectOption("things");
+  const wanted = form.getByLabel("Class");
+  assert.equal(await wanted.evaluate((el) => el.list.options.length), 103);
+  await wanted.fill("nothing");
+  await form.getByRole("button", { name: "Generate" }).click();
+  await form.getByText("No class is called `nothing`").waitFor();
+  await wanted.fill("thing 7");
+  await done(await generate(page, { n: 1 }));
+});
+
 test("a reload finds the history, and a running job goes on", async (t) => {
   const page = await open(t);
   const first = await generate(page, { seed: 31 });

@@ -117,6 +117,7 @@ export function tasksView(root) {
     const canvas = scaled(Number(side.control.value));
     if (task === "inpaint") {
       editor = maskEditor(canvas);
+      editor.el.addEventListener("painted", () => status.say(null));
       stage.replaceChildren(h("p", { class: "stage-hint" }, "Paint over what the network should fill."), editor.el);
     } else {
       canvas.className = "shot";
