@@ -99,7 +99,9 @@ impl Model {
         let best = if own == Sampler::Alg2 { Sampler::Ab2 } else { own };
         let mut rows = vec![];
         for evaluations in EVALUATIONS {
-            for (sampler, name) in [(Sampler::Alg2, "the paper's Alg. 2"), (best, best.name())] {
+            let samplers =
+                [(Sampler::Alg2, "the paper's Alg. 2".into()), (best, format!("our solver {}", best.name()))];
+            for (sampler, name) in samplers {
                 let (guidance, guidance_interval) = (1.0, [0.0, 1.0]);
                 let sample = self.sample.clone();
                 let how = SampleConfig { sampler, steps: evaluations, guidance, guidance_interval, ..sample };
