@@ -102,6 +102,43 @@ pub fn board(panels: &[(String, Image)]) -> Result<Image> {
     Ok(Image::new(width, height, 3, pixels))
 }
 
+/// Stacks images vertically, each to the right of its label, whose lines are drawn below each other.
+pub fn labelled(rows: &[(Vec<String>, Image)]) -> Result<Image> {
+    const LABEL: usize = 190;
+    const LINE: usize = 19;
+    const GAP: usize = 6;
+    embed_font();
+    let heights: Vec<usize> = rows.iter().map(|(lines, image)| image.height.max(lines.len() * LINE) + GAP).collect();
+    let width = LABEL + rows.iter().map(|(_, image)| image.width).max().unwrap_or(0);
+    let height = heights.iter().sum::<usize>().max(1);
+    let mut pixels = vec![255; width * height * 3];
+    let tops = heights.iter().scan(0, |top, height| {
+        *top += height;
+        Some(*top - height)
+    });
+    let tops: Vec<usize> = tops.collect();
+    {
+        // The drawing area borrows `pixels` until the end of this block.
+        let area = BitMapBackend::with_buffer(&mut pixels, (width as u32, height as u32)).into_drawing_area();
+        for (((lines, _), top), height) in rows.iter().zip(&tops).zip(&heights) {
+            let first = top + (height - GAP - lines.len() * LINE) / 2;
+            for (k, line) in lines.iter().enumerate() {
+                let style = ("sans-serif", 14).into_font().color(&RGBColor(90, 86, 78));
+                let text = Text::new(line.as_str(), (0, (first + k * LINE) as i32), style);
+                area.draw(&text).map_err(|e| Error::Run(e.to_string()))?;
+            }
+        }
+    }
+    for ((_, image), top) in rows.iter().zip(&tops) {
+        let rgb = image.with_channels(3);
+        for (y, row) in rgb.pixels.chunks_exact(rgb.width * 3).enumerate() {
+            let start = ((top + y) * width + LABEL) * 3;
+            pixels[start..start + row.len()].copy_from_slice(row);
+        }
+    }
+    Ok(Image::new(width, height, 3, pixels))
+}
+
 impl Chart {
     /// Writes the chart; the path's ending, `.svg` or `.png`, chooses the format.
     pub fn save(&self, path: &Path) -> Result<()> {
@@ -287,5 +324,17 @@ mod tests {
             assert!(std::fs::metadata(&path).unwrap().len() > 1000);
         }
         assert!(chart.save(&dir.path().join("a.gif")).is_err());
+    }
+
+    #[test]
+    fn labels_stand_beside_their_images() {
+        let image = Image::new(20, 30, 3, vec![0; 1800]);
+        let rows = [(vec!["a label".to_string(), "of two lines".into()], image.clone()), (vec![], image)];
+        let drawn = labelled(&rows).unwrap();
+        // Two lines are higher than the first image.
+        assert_eq!((drawn.width, drawn.height), (210, 38 + 6 + 30 + 6));
+        let dark = |x: usize, y: usize| drawn.pixels[(y * drawn.width + x) * 3] == 0;
+        assert!(dark(190, 0) && dark(209, 29) && !dark(190, 31) && dark(190, 44) && !dark(189, 50));
+        assert!(drawn.pixels[..210 * 3 * 38].chunks(3).any(|p| p[0] > 80 && p[0] < 200), "no label was drawn");
     }
 }

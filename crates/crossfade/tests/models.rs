@@ -1,5 +1,6 @@
 //! Models that ship: packing, names in place of checkpoints, verification, fine-tuning.
 #![allow(clippy::unwrap_used)]
+use crossfade::average::Snapshots;
 use crossfade::checkpoint::{self, Checkpoint, Packed, Weights};
 use crossfade::config::{AutoencoderRun, LatentConfig, RunConfig};
 use crossfade::data::{DataConfig, Image};
@@ -108,6 +109,20 @@ fn a_packed_model_holds_what_sampling_needs() {
     let (mut opened, checksum) = (opened, Checkpoint::open(&a).unwrap().checksum);
     opened.keep_times(&[FittedTimes { steps: 7, ..times }]).unwrap();
     assert_eq!((opened.checksum.clone(), opened.config.sample.fitted.len()), (checksum, 2));
+}
+
+/// An average that is made after the training can be packed, too.
+#[test]
+fn averages_keep_the_names_of_classes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (run, out) = (dir.path().join("run"), dir.path().join("average.safetensors"));
+    let mut config = small();
+    config.optim.ema_profiles = vec![0.05, 0.1];
+    let names = trained(&config, &run).class_names;
+    Snapshots::open(&run).unwrap().average(0.07, None, &out).unwrap();
+    let average = Checkpoint::open(&out).unwrap();
+    assert_eq!(average.class_names, names);
+    pack(&average, &dir.path().join("packed.safetensors"), Element::F16, &[]).unwrap();
 }
 
 /// Directories of the machine are not shipped.

@@ -13,7 +13,7 @@ use crossfade::Error;
 use crossfade::data::{Image, contact_sheet};
 use crossfade::files::write_atomic;
 use crossfade::models;
-use crossfade::plot::board;
+use crossfade::plot::{board, labelled};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -54,14 +54,16 @@ struct Cell {
 /// Pictures side by side with their label.
 struct Row {
     label: String,
+    /// What was measured, such as the time.
+    note: String,
     cells: Vec<Cell>,
 }
 
 impl Row {
     /// Pictures without captions.
-    fn new(label: impl Into<String>, images: Vec<Image>) -> Self {
+    fn new(label: impl Into<String>, note: impl Into<String>, images: Vec<Image>) -> Self {
         let cells = images.into_iter().map(|image| Cell { image, caption: String::new() }).collect();
-        Self { label: label.into(), cells }
+        Self { label: label.into(), note: note.into(), cells }
     }
 }
 
@@ -127,25 +129,18 @@ fn commands() -> Vec<(String, &'static str)> {
     found
 }
 
-/// The sections as one picture: every row of a section on one sheet.
+/// The sections as one picture: their rows below each other, with labels.
 fn poster(sections: &[Section]) -> Result<Image> {
-    let panel = |section: &Section| {
-        let columns = section.rows.iter().map(|row| row.cells.len()).max().unwrap_or(1);
-        let largest = section.rows.iter().flat_map(|row| &row.cells).map(|cell| cell.image.width).max().unwrap_or(1);
-        let empty = Image::new(1, 1, 3, vec![255; 3]);
-        let mut images = vec![];
-        for row in &section.rows {
-            let cells = row.cells.iter().map(|cell| &cell.image).chain(std::iter::repeat(&empty));
-            images.extend(cells.take(columns).map(|image| enlarged(image, largest)));
-        }
-        let labels: Vec<&str> = section.rows.iter().map(|row| row.label.as_str()).filter(|l| !l.is_empty()).collect();
-        let title = match labels.as_slice() {
-            [] => section.title.clone(),
-            labels => format!("{}: {}", section.title, labels.join(", ")),
+    let panel = |section: &Section| -> Result<(String, Image)> {
+        let widest = section.rows.iter().flat_map(|row| &row.cells).map(|cell| cell.image.width).max().unwrap_or(1);
+        let drawn = |row: &Row| {
+            let images: Vec<Image> = row.cells.iter().map(|cell| enlarged(&cell.image, widest)).collect();
+            let lines = [row.label.as_str()].into_iter().chain(row.note.split(", ")).filter(|line| !line.is_empty());
+            (lines.map(str::to_string).collect(), contact_sheet(&images, images.len(), 3, (64 / widest).max(1)))
         };
-        (title, contact_sheet(&images, columns, 3, (96 / largest).max(1)))
+        Ok((section.title.clone(), labelled(&section.rows.iter().map(drawn).collect::<Vec<_>>())?))
     };
-    Ok(board(&sections.iter().map(panel).collect::<Vec<_>>())?)
+    Ok(board(&sections.iter().map(panel).collect::<Result<Vec<_>>>()?)?)
 }
 
 /// A picture enlarged by whole pixels to at most `width`, so that small inputs are seen beside large results.

@@ -42,11 +42,9 @@ pub fn document(title: &str, lead: &str, head: &str, body: &str) -> String {
 fn write_row(body: &mut String, row: &Row) -> Result<()> {
     let large = row.cells.iter().any(|cell| cell.image.width > 128);
     let kind = if large { "row large" } else { "row" };
-    write!(
-        body,
-        "<div class=\"{kind}\">\n<div class=\"label\">{}</div>\n<div class=\"cells\">\n",
-        escaped(&row.label)
-    )?;
+    let note = if row.note.is_empty() { String::new() } else { format!("<small>{}</small>", escaped(&row.note)) };
+    let label = escaped(&row.label);
+    write!(body, "<div class=\"{kind}\">\n<div class=\"label\">{label}{note}</div>\n<div class=\"cells\">\n")?;
     for cell in &row.cells {
         write_cell(body, cell, &row.label)?;
     }
@@ -89,10 +87,12 @@ mod tests {
     #[test]
     fn the_page_is_self_contained_and_escapes_names() {
         let image = Image::new(2, 2, 3, vec![9; 12]);
-        let rows = vec![Row::new("<b>\"cats\" & dogs", vec![image.clone(), image])];
+        let rows = vec![Row::new("<b>\"cats\" & dogs", "<i>", vec![image.clone(), image])];
         let sections = [Section { title: "A & B".into(), text: "text".into(), rows }];
         let page = render("Title", "lead", &sections, &[("crossfade models".into(), "models")]).unwrap();
-        assert!(page.contains("&lt;b&gt;&quot;cats&quot; &amp; dogs") && !page.contains("<b>"));
+        assert!(
+            page.contains("&lt;b&gt;&quot;cats&quot; &amp; dogs") && !page.contains("<b>") && !page.contains("<i>")
+        );
         assert_eq!(page.matches("src=\"data:image/png;base64,").count(), 2);
         assert!(!page.contains("http"), "no requests to other servers");
         assert!(page.contains("prefers-color-scheme: dark"));

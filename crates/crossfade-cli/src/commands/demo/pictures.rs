@@ -63,7 +63,7 @@ impl Model {
         let time = per_image(began, count);
         let row = |k: u64| {
             let own = (0..COLUMNS).map(|column| images[(column * rows + k) as usize].clone()).collect();
-            Row::new(self.classes.get(k as usize).cloned().unwrap_or_default(), own)
+            Row::new(self.classes.get(k as usize).cloned().unwrap_or_default(), "", own)
         };
         let evaluations = self.pipeline.evaluations()?;
         let text = format!("The model {name}, {evaluations} network evaluations, {time} for each picture.");
@@ -81,13 +81,13 @@ impl Model {
         let last = self.pipeline.decode(sampled.x0.0);
         let mut rows = vec![];
         for (k, end) in last.iter().enumerate() {
-            for (which, label) in ["noise and image, x_t", "estimate of the image, x_0"].into_iter().enumerate() {
+            for (which, label) in ["what the network sees", "what it estimates"].into_iter().enumerate() {
                 let along = seen.iter().map(|step| step[which][k].clone());
-                rows.push(Row::new(if k == 0 { label } else { "" }, along.chain([end.clone()]).collect()));
+                rows.push(Row::new(if k == 0 { label } else { "" }, "", along.chain([end.clone()]).collect()));
             }
         }
-        let text = "Each column is one step. The image fades in along an analytic function while the noise fades out; the \
-                    network estimates both, so that a step may be long.";
+        let text = "Each column is one step: above x_t, in which the image fades in along an analytic function while the noise \
+                    fades out; below the estimate of x_0, which the next step is computed from.";
         Ok(Section { title: "From noise to picture".into(), text: text.into(), rows })
     }
 
@@ -99,7 +99,9 @@ impl Model {
         let best = if own == Sampler::Alg2 { Sampler::Ab2 } else { own };
         let mut rows = vec![];
         for evaluations in EVALUATIONS {
-            for (sampler, name) in [(Sampler::Alg2, "the paper's Alg. 2"), (best, best.name())] {
+            let samplers =
+                [(Sampler::Alg2, "the paper's Alg. 2".into()), (best, format!("our solver {}", best.name()))];
+            for (sampler, name) in samplers {
                 let (guidance, guidance_interval) = (1.0, [0.0, 1.0]);
                 let sample = self.sample.clone();
                 let how = SampleConfig { sampler, steps: evaluations, guidance, guidance_interval, ..sample };
@@ -107,8 +109,8 @@ impl Model {
                 let Ok(pipeline) = self.pipeline.with_sample(&how) else { continue };
                 let began = Instant::now();
                 let images = pipeline.images(SEED, 0..count)?;
-                let label = format!("{name}, {} evaluations, {}", pipeline.evaluations()?, per_image(began, count));
-                rows.push(Row::new(label, images));
+                let note = format!("{} evaluations, {}", pipeline.evaluations()?, per_image(began, count));
+                rows.push(Row::new(name, note, images));
             }
         }
         let text = "The same starting noise in each column, without guidance.";

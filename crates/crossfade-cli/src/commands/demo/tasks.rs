@@ -42,7 +42,8 @@ fn row(model: &models::Model, scene: &Image, out: &Path, context: &Context) -> R
     let config = &checkpoint.config;
     let pipeline = Pipeline::open(&checkpoint, Weights::Ema, &config.sample, &context.device)?;
     let network = pipeline.task_model(model.task, 0)?;
-    let (task, options) = (&config.task, Options::default());
+    // Tiles of a small picture fit into one batch.
+    let (task, options) = (&config.task, Options { batch: 8, ..Options::default() });
     let application = Application { task, model: &network, options: &options, texts: &[] };
     let scale = config.task.task().scale();
     let resized =
@@ -71,7 +72,8 @@ fn row(model: &models::Model, scene: &Image, out: &Path, context: &Context) -> R
     }
     let evaluations = pipeline.evaluations()?;
     let plural = if evaluations == 1 { "" } else { "s" };
-    Ok(Row { label: format!("{}, {evaluations} evaluation{plural}, {time}", title(model.task)), cells })
+    let note = format!("{evaluations} evaluation{plural}, {time}");
+    Ok(Row { label: title(model.task).into(), note, cells })
 }
 
 fn title(task: &str) -> &'static str {
