@@ -20,7 +20,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let started = Instant::now();
     let cli = cli::Cli::parse();
-    let result = Context::new(&cli.global, started, cli.command.has_own_threads()).and_then(|context| cli.command.run(&context));
+    let result =
+        Context::new(&cli.global, started, cli.command.has_own_threads()).and_then(|context| cli.command.run(&context));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,

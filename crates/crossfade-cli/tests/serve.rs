@@ -70,8 +70,19 @@ fn sampled(k: usize) -> Vec<Vec<u8>> {
     let text = |name: &str| request[name].as_str().map_or_else(|| request[name].to_string(), str::to_string);
     let run = models::runs().join(text("model"));
     let out = program(&[
-        "sample", run.to_str().unwrap(), "--sampler", &text("sampler"), "--seed", &text("seed"), "--count", &text("n"),
-        "--steps", &text("steps"), "--out", dir.path().to_str().unwrap(), "--quiet",
+        "sample",
+        run.to_str().unwrap(),
+        "--sampler",
+        &text("sampler"),
+        "--seed",
+        &text("seed"),
+        "--count",
+        &text("n"),
+        "--steps",
+        &text("steps"),
+        "--out",
+        dir.path().to_str().unwrap(),
+        "--quiet",
     ]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let count = request["n"].as_u64().unwrap();
@@ -203,7 +214,7 @@ fn options_that_expose_a_server_must_be_explicit() {
     refused(&["--token-file", &write("short", "abc\n")], "at least 16 characters");
     refused(&["--token-file", &write("none", "# nothing\n")], "has no tokens");
     refused(&["--token-file", &write("many", "a b c\n")], "NAME TOKEN");
-    refused(&["flow=also"], "also");
+    refused(&["other=also"], "also");
     refused(&[&format!("flow={model}")], "two models are called flow");
     assert!(!Path::new(&store).exists(), "nothing is left behind");
     let missing = program(&["serve"]);

@@ -122,7 +122,8 @@ impl Batcher {
                 let _ = reply.send(Ok(output));
             }),
             Err(_) => replies.iter().for_each(|reply| {
-                let _ = reply.send(Err(Error::Run("the evaluation of the network failed; see the server's log".into())));
+                let _ =
+                    reply.send(Err(Error::Run("the evaluation of the network failed; see the server's log".into())));
             }),
         }
     }

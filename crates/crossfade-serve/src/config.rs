@@ -28,7 +28,9 @@ impl ModelSource {
         };
         let file = checkpoint::newest(Path::new(path))?;
         let name = name.or_else(|| default_name(Path::new(path))).ok_or_else(|| {
-            Error::request(format!("{text}: no name can be made of this path; write NAME={text} with letters and digits"))
+            Error::request(format!(
+                "{text}: no name can be made of this path; write NAME={text} with letters and digits"
+            ))
         })?;
         Ok(Self { name, open: Box::new(move || Checkpoint::open(&file)), shown: path.to_string() })
     }
@@ -156,7 +158,7 @@ impl ServeConfig {
             limits: Limits::default(),
             max_batch: 32,
             chunk: 8,
-            slots: 8,
+            slots: 32,
             memory: 2 << 30,
             previews: 64 << 20,
             drain: Duration::from_secs(30),

@@ -264,7 +264,10 @@ impl JobSpec {
                 let out = if self.n > 1 { format!("pictures --count {}", self.n) } else { "out.png".into() };
                 let strength = self.strength.unwrap_or(1.0);
                 let name = quoted(&self.name);
-                format!("crossfade edit {name} {out} --checkpoint {path} --strength {strength}{fit} {}", common(&options))
+                format!(
+                    "crossfade edit {name} {out} --checkpoint {path} --strength {strength}{fit} {}",
+                    common(&options)
+                )
             }
             Kind::Edit | Kind::Task => {
                 let task = self.task.as_deref().unwrap_or("inpaint");

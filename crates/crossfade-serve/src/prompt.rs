@@ -13,7 +13,9 @@ pub fn class_of(prompt: &str, classes: &[String]) -> Result<String, String> {
     // In "a hot dog" the class "hot dog" is meant and not "dog".
     let longest: Vec<_> = found
         .iter()
-        .filter(|(class, name)| !found.iter().any(|(other, of)| other != class && of.len() > name.len() && contains(of, name)))
+        .filter(|(class, name)| {
+            !found.iter().any(|(other, of)| other != class && of.len() > name.len() && contains(of, name))
+        })
         .collect();
     match longest[..] {
         [(class, _)] => Ok((*class).clone()),

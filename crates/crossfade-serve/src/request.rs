@@ -189,7 +189,19 @@ pub fn belongs(field: &str, kind: Kind) -> bool {
 
 /// The fields of a form that are numbers or booleans, and not texts.
 const NUMBERS: &[&str] = &[
-    "n", "seed", "steps", "rho", "eta", "churn", "clip", "guidance", "first", "strength", "tile", "overlap", "threshold",
+    "n",
+    "seed",
+    "steps",
+    "rho",
+    "eta",
+    "churn",
+    "clip",
+    "guidance",
+    "first",
+    "strength",
+    "tile",
+    "overlap",
+    "threshold",
 ];
 const SWITCHES: &[&str] = &["free_first_step", "flip_test", "async", "previews", "stream"];
 
@@ -271,7 +283,9 @@ impl Request {
         let loaded = library.load(model).map_err(|e| ApiError::server(&e))?;
         let options = self.options(kind, model, limits)?;
         let config = &loaded.checkpoint.config;
-        let base = crossfade::SampleConfig { steps: model.info().defaults.steps, ..config.sample.clone() };
+        // A limit below the model's own steps must not refuse requests that name none.
+        let steps = model.info().defaults.steps.min(limits.max_steps);
+        let base = crossfade::SampleConfig { steps, ..config.sample.clone() };
         let sample = options.applied(base, &config.process, str::to_string).map_err(|e| ApiError::of_option(&e))?;
         let run = RunConfig { sample: sample.clone(), ..config.clone() };
         run.validate().map_err(|e| ApiError::of_option(&e))?;
@@ -357,7 +371,8 @@ impl Request {
         };
         let class = match (fields.class.clone(), prompted) {
             (Some(class), Some(prompted)) if class != prompted => {
-                let problem = format!("the prompt names the class {prompted}, the field class {class}; give one of them");
+                let problem =
+                    format!("the prompt names the class {prompted}, the field class {class}; give one of them");
                 return Err(ApiError::invalid("class", problem));
             }
             (class, prompted) => class.or(prompted),
@@ -392,9 +407,8 @@ impl Request {
         let task = &loaded.checkpoint.config.task;
         let scale = task.task().scale();
         let decode = |param: &'static str, bytes: &[u8], scale: usize| {
-            let (width, height) = dimensions(bytes).ok_or_else(|| {
-                ApiError::invalid(param, "is not a readable picture: send a PNG, JPEG or WebP")
-            })?;
+            let (width, height) = dimensions(bytes)
+                .ok_or_else(|| ApiError::invalid(param, "is not a readable picture: send a PNG, JPEG or WebP"))?;
             if width.saturating_mul(height).saturating_mul(scale * scale) > limits.max_pixels {
                 let (most, result) = (limits.max_pixels, if scale > 1 { " in the result" } else { "" });
                 let problem = format!("{width}x{height} pixels: at most {most} pixels{result} are allowed");
@@ -437,7 +451,9 @@ fn check_size(wanted: Option<&str>, size: Option<[usize; 2]>) -> Result<(), ApiE
     let own = size.map(|[w, h]| format!("{w}x{h}"));
     match own {
         Some(own) if own == wanted => Ok(()),
-        Some(own) => Err(ApiError::invalid("size", format!("the pictures of this model have {own} pixels, not {wanted}"))),
+        Some(own) => {
+            Err(ApiError::invalid("size", format!("the pictures of this model have {own} pixels, not {wanted}")))
+        }
         None => Err(ApiError::invalid("size", "this model has no size of its own; leave it out")),
     }
 }
@@ -488,9 +504,11 @@ fn find_model<'a>(
     let what = task.filter(|_| kind == Kind::Task).unwrap_or(kind.name());
     let listed = names(&mut library.models().iter().filter(|model| able(model)));
     match wanted {
-        None => library.models().iter().find(|model| able(model)).ok_or_else(|| {
-            ApiError::invalid("model", format!("no model of this server can do this ({what})"))
-        }),
+        None => library
+            .models()
+            .iter()
+            .find(|model| able(model))
+            .ok_or_else(|| ApiError::invalid("model", format!("no model of this server can do this ({what})"))),
         Some(name) => {
             let Some(model) = library.find(name) else {
                 let all = names(&mut library.models().iter());

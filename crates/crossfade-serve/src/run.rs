@@ -199,8 +199,7 @@ impl Run<'_> {
         (width, height): (usize, usize),
         png: &[u8],
     ) -> Result<()> {
-        let picture =
-            Picture { index, image, seed, class, width, height, bytes: png.len(), sha256: sha256(png) };
+        let picture = Picture { index, image, seed, class, width, height, bytes: png.len(), sha256: sha256(png) };
         self.scheduler.store.put_picture(&self.running.job.id, &picture, png)?;
         self.scheduler.metrics.picture();
         self.scheduler.hub.add(&self.running.log, Event::Picture(index));

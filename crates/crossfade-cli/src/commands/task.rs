@@ -175,12 +175,8 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
     check_overwrites(&jobs, &holes.files(&jobs)?, masked.as_deref().unwrap_or_default())?;
     let options = common.options(*threshold);
     let (keyword, text) = task_recipe(&checkpoint, kind, common.seed, common.steps as usize, evaluations);
-    let application = Application {
-        task: &checkpoint.config.task,
-        model: &model,
-        options: &options,
-        texts: &[(keyword, &text)],
-    };
+    let application =
+        Application { task: &checkpoint.config.task, model: &model, options: &options, texts: &[(keyword, &text)] };
     let began = std::time::Instant::now();
     let mut progress = context.progress("tiles", jobs.len() as u64);
     let mut made: Vec<(PathBuf, Applied)> = Vec::new();

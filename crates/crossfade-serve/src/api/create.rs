@@ -5,10 +5,10 @@ use super::{ApiError, App, Client, blocking, body};
 use crate::job::{Job, JobState, Kind};
 use crate::request::{Request, ResponseFormat};
 use crate::store::{Admission, NewJob};
+use axum::Json;
 use axum::extract::{Extension, Path, Request as HttpRequest, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::Json;
 use base64::Engine;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -131,7 +131,7 @@ pub async fn tasks(
 }
 
 /// The tasks of `/v1/tasks/{task}`.
-const TASKS: [&str; 6] = ["sr", "inpaint", "saliency", "edge", "depth", "sketch"];
+pub(super) const TASKS: [&str; 6] = ["sr", "inpaint", "saliency", "edge", "depth", "sketch"];
 
 /// Any kind of job; answers at once.
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", summary = "Creates a job and answers at once",

@@ -65,8 +65,7 @@ const OPTIONS: &[(&str, &str)] = &[
 
 impl ApiError {
     fn new(status: StatusCode, kind: &str, message: impl Into<String>, code: &str) -> Self {
-        let detail =
-            ErrorDetail { message: message.into(), kind: kind.into(), param: None, code: Some(code.into()) };
+        let detail = ErrorDetail { message: message.into(), kind: kind.into(), param: None, code: Some(code.into()) };
         Self { status, detail, retry_after: None }
     }
 

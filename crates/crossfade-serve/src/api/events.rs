@@ -34,7 +34,8 @@ pub async fn follow(
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let seen = last.and_then(|last| last.strip_prefix(&app.hub.boot)?.strip_prefix('-')?.parse().ok()).unwrap_or(0);
     let log = app.hub.get(&id);
-    let follower = Follower { app, id, log, next: seen, ready: VecDeque::new(), state: None, told: vec![], over: false };
+    let follower =
+        Follower { app, id, log, next: seen, ready: VecDeque::new(), state: None, told: vec![], over: false };
     let follower = follower.begin(&job);
     let events = unfold(follower, |mut follower| async move {
         let event = follower.next().await?;

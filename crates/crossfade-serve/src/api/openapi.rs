@@ -13,13 +13,34 @@ use utoipa::OpenApi;
         license(name = "MIT OR Apache-2.0")
     ),
     paths(
-        create::generations, create::variations, create::edits, create::tasks, create::jobs,
-        jobs::list, jobs::show, jobs::cancel, jobs::delete, jobs::image, jobs::input, events::follow,
-        meta::models, meta::model, meta::server, meta::healthz, meta::readyz, meta::metrics,
+        create::generations,
+        create::variations,
+        create::edits,
+        create::tasks,
+        create::jobs,
+        jobs::list,
+        jobs::show,
+        jobs::cancel,
+        jobs::delete,
+        jobs::image,
+        jobs::input,
+        events::follow,
+        meta::models,
+        meta::model,
+        meta::server,
+        meta::healthz,
+        meta::readyz,
+        meta::metrics,
     ),
     components(schemas(
-        Fields, error::ErrorBody, error::ErrorDetail, view::JobView, view::JobList, create::ImagesView,
-        crate::models::ModelInfo, meta::ServerView,
+        Fields,
+        error::ErrorBody,
+        error::ErrorDetail,
+        view::JobView,
+        view::JobList,
+        create::ImagesView,
+        crate::models::ModelInfo,
+        meta::ServerView,
     ))
 )]
 struct Api;
@@ -60,6 +81,7 @@ pub fn document() -> Value {
             document["paths"][route]["post"]["responses"]["200"]["content"]["image/png"] = json!({});
         }
     }
+    document["paths"]["/v1/tasks/{task}"]["post"]["parameters"][0]["schema"]["enum"] = json!(create::TASKS);
     document["components"]["securitySchemes"] = json!({ "token": { "type": "http", "scheme": "bearer" } });
     document["security"] = json!([{}, { "token": [] }]);
     document

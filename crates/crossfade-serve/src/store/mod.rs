@@ -80,6 +80,8 @@ pub struct Counts {
 pub trait Store: Send + Sync {
     /// The name of the kind of store.
     fn kind(&self) -> &'static str;
+    /// Whether other servers use it too.
+    fn is_shared(&self) -> bool;
     /// Accepts a job if there is room; then it is safe.
     fn insert(&self, job: &NewJob, limits: &Limits) -> Result<Admission>;
     /// A job; none if there is none of this name.
@@ -147,8 +149,7 @@ struct Row {
 }
 
 /// The columns that a [`Row`] is read from.
-const COLUMNS: &str =
-    "id, client, label, spec, state, created, started, finished, expires, cancel, error";
+const COLUMNS: &str = "id, client, label, spec, state, created, started, finished, expires, cancel, error";
 
 impl Row {
     fn into_job(self, pictures: Vec<String>, inputs: Vec<String>, position: Option<u64>) -> Result<Job> {

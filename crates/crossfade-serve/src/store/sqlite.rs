@@ -57,7 +57,8 @@ impl SqliteStore {
         }
         writer.execute_batch(TABLES).map_err(bad)?;
         writer.execute_batch(&format!("PRAGMA user_version = {VERSION}")).map_err(bad)?;
-        let store = Self { writer: Mutex::new(writer), reader: Mutex::new(connect(path).map_err(bad)?), _lock: Some(lock) };
+        let store =
+            Self { writer: Mutex::new(writer), reader: Mutex::new(connect(path).map_err(bad)?), _lock: Some(lock) };
         // Nobody else has the file, so that whatever is running there belongs to a server that is gone.
         let queued = "UPDATE jobs SET state = 'queued', owner = NULL, lease = NULL WHERE state = 'running'";
         store.write().execute(queued, []).map_err(failed)?;
@@ -123,7 +124,8 @@ fn job(db: &Connection, row: Row) -> Result<Job> {
     let inputs = texts("SELECT name FROM inputs WHERE job = ? ORDER BY name").map_err(failed)?;
     let position = match row.state.as_str() {
         "queued" => {
-            let before = "SELECT count(*) FROM jobs WHERE state = 'queued' AND seq < (SELECT seq FROM jobs WHERE id = ?)";
+            let before =
+                "SELECT count(*) FROM jobs WHERE state = 'queued' AND seq < (SELECT seq FROM jobs WHERE id = ?)";
             Some(db.query_row(before, [&row.id], |row| row.get::<_, i64>(0)).map_err(failed)? as u64)
         }
         _ => None,
@@ -140,6 +142,10 @@ fn get(db: &Connection, id: &str) -> Result<Option<Job>> {
 impl Store for SqliteStore {
     fn kind(&self) -> &'static str {
         "sqlite"
+    }
+
+    fn is_shared(&self) -> bool {
+        false
     }
 
     fn insert(&self, new: &NewJob, limits: &Limits) -> Result<Admission> {

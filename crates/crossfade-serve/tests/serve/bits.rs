@@ -130,7 +130,8 @@ fn variations_have_the_bytes_of_crossfade_edit() {
     let pipeline = Pipeline::open(&checkpoint, Weights::Ema, &sample, &Device::flex()).unwrap();
     for (width, height) in [(8, 8), (19, 13)] {
         let png = drawn(width, height).encode_png(&[]).unwrap();
-        let texts = [("model", "classes"), ("seed", "11"), ("n", "2"), ("steps", "6"), ("class", "3"), ("strength", "0.5")];
+        let texts =
+            [("model", "classes"), ("seed", "11"), ("n", "2"), ("steps", "6"), ("class", "3"), ("strength", "0.5")];
         let answer = running.client.form("/v1/images/variations", &texts, &[("image", &png)]).expect(200).json();
         let job = running.client.ended(answer["job"].as_str().unwrap());
         for (k, found) in running.client.pictures(&job).into_iter().enumerate() {

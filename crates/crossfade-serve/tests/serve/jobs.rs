@@ -17,7 +17,8 @@ fn events_tell_every_step_of_every_picture() {
     // Once while it runs, and once after it: the same events.
     for _ in 0..2 {
         let events = client.events(&id);
-        let of = |name: &str| -> Vec<&Value> { events.iter().filter(|(n, _)| n == name).map(|(_, data)| data).collect() };
+        let of =
+            |name: &str| -> Vec<&Value> { events.iter().filter(|(n, _)| n == name).map(|(_, data)| data).collect() };
         assert_eq!(events.first().unwrap().0, "job");
         assert_eq!(events.last().unwrap().0, "end");
         assert_eq!(events.last().unwrap().1["state"], "done");
@@ -80,7 +81,8 @@ fn a_reader_that_comes_back_gets_what_followed() {
 fn jobs_are_listed_cancelled_and_forgotten() {
     let running = start(|config| (config.slots, config.chunk) = (1, 1));
     let client = &running.client;
-    let create = |request: Value| client.post("/v1/jobs", &request).expect(202).json()["id"].as_str().unwrap().to_string();
+    let create =
+        |request: Value| client.post("/v1/jobs", &request).expect(202).json()["id"].as_str().unwrap().to_string();
     let done = create(json!({"model": "classes", "seed": 1}));
     client.ended(&done);
     let long = create(json!({"model": "flow", "seed": 2, "n": 20, "steps": LONG}));
@@ -179,7 +181,8 @@ fn results_expire_by_age_and_size() {
     let sizes: Vec<u64> =
         jobs["data"].as_array().unwrap().iter().map(|job| job["images"][0]["bytes"].as_u64().unwrap()).collect();
     drop(running);
-    let store = crossfade_serve::store::open(&crossfade_serve::StoreAddress::Sqlite(dir.path().join("jobs.sqlite"))).unwrap();
+    let store =
+        crossfade_serve::store::open(&crossfade_serve::StoreAddress::Sqlite(dir.path().join("jobs.sqlite"))).unwrap();
     // The two newest fit exactly.
     assert_eq!(store.expire(sizes[0] + sizes[1]).unwrap(), 2);
     assert_eq!(store.list(&crossfade_serve::store::Filter { limit: 9, ..Default::default() }).unwrap().len(), 2);

@@ -85,7 +85,9 @@ fn a_job_is_taken_once_and_again_after_its_lease() {
     let stores: Vec<_> = (0..16).map(|k| (k, open())).collect();
     let takers: Vec<_> = stores
         .into_iter()
-        .map(|(k, store)| std::thread::spawn(move || store.claim("one", &format!("s{k}"), Duration::from_secs(1)).unwrap()))
+        .map(|(k, store)| {
+            std::thread::spawn(move || store.claim("one", &format!("s{k}"), Duration::from_secs(1)).unwrap())
+        })
         .collect();
     let taken = takers.into_iter().filter_map(|taker| taker.join().unwrap()).count();
     assert_eq!(taken, 1);

@@ -71,8 +71,12 @@ fn edits_fill_holes_and_keep_the_rest() {
     let grey = grey.encode_png(&[]).unwrap();
     let rgba = |colour: &dyn Fn(usize) -> [u8; 3]| {
         let pixels = mask.known.iter().enumerate();
-        let values: Vec<u8> =
-            pixels.flat_map(|(k, known)| { let [r, g, b] = colour(k); [r, g, b, 255 * u8::from(*known)] }).collect();
+        let values: Vec<u8> = pixels
+            .flat_map(|(k, known)| {
+                let [r, g, b] = colour(k);
+                [r, g, b, 255 * u8::from(*known)]
+            })
+            .collect();
         let mut bytes = std::io::Cursor::new(vec![]);
         let picture = image::RgbaImage::from_raw(w as u32, h as u32, values).unwrap();
         picture.write_to(&mut bytes, image::ImageFormat::Png).unwrap();

@@ -80,7 +80,15 @@ impl Pipeline {
     /// so that a strength of 1 makes that image.
     pub fn edit_model(&self, strength: f64, seed: u64, tiled: bool) -> Result<EditModel<'_>> {
         let (channels, side) = self.picture_size()?;
-        Ok(EditModel { pipeline: self, steps: self.steps_of_strength(strength)?, seed, tiled, channels, side, watch: None })
+        Ok(EditModel {
+            pipeline: self,
+            steps: self.steps_of_strength(strength)?,
+            seed,
+            tiled,
+            channels,
+            side,
+            watch: None,
+        })
     }
 
     /// The noise that the deterministic sampler of this pipeline turns into `picture`, which must have the network's size.

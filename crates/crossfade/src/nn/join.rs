@@ -96,7 +96,9 @@ mod tests {
                 x: noise(key, [times.len(), 3, side, side]),
                 c_noise: vector(times, &device),
                 context: Context::default().with_classes(Some(one_hot(
-                    &(0..times.len()).map(|i| (i % 3 < 2).then_some(((key as usize + i) % 5) as u32)).collect::<Vec<_>>(),
+                    &(0..times.len())
+                        .map(|i| (i % 3 < 2).then_some(((key as usize + i) % 5) as u32))
+                        .collect::<Vec<_>>(),
                     5,
                     &device,
                 ))),
@@ -126,7 +128,8 @@ mod tests {
             c_noise: vector(&(0..count).map(|i| -0.3 * (i + key as usize) as f64).collect::<Vec<_>>(), &device),
             context: network.encode(Some(noise(key + 50, [count, 3, side, side])), Mode::Eval),
         };
-        let evaluations: Vec<_> = [1, 3, 2, 5].iter().zip(0..).map(|(&count, key)| evaluation(key, count, 16)).collect();
+        let evaluations: Vec<_> =
+            [1, 3, 2, 5].iter().zip(0..).map(|(&count, key)| evaluation(key, count, 16)).collect();
         check(&network, &evaluations);
         assert!(!evaluations[0].joins(&evaluation(0, 1, 24)), "windows of another size");
         let encoded = |x: Tensor<4>| network.encode(Some(x), Mode::Eval);
