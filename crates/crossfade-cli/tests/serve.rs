@@ -214,7 +214,7 @@ fn options_that_expose_a_server_must_be_explicit() {
     refused(&["--token-file", &write("short", "abc\n")], "at least 16 characters");
     refused(&["--token-file", &write("none", "# nothing\n")], "has no tokens");
     refused(&["--token-file", &write("many", "a b c\n")], "NAME TOKEN");
-    refused(&["flow=also"], "also");
+    refused(&["other=also"], "also");
     refused(&[&format!("flow={model}")], "two models are called flow");
     assert!(!Path::new(&store).exists(), "nothing is left behind");
     let missing = program(&["serve"]);

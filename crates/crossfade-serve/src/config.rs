@@ -158,7 +158,7 @@ impl ServeConfig {
             limits: Limits::default(),
             max_batch: 32,
             chunk: 8,
-            slots: 8,
+            slots: 32,
             memory: 2 << 30,
             previews: 64 << 20,
             drain: Duration::from_secs(30),

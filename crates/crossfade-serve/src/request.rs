@@ -283,7 +283,9 @@ impl Request {
         let loaded = library.load(model).map_err(|e| ApiError::server(&e))?;
         let options = self.options(kind, model, limits)?;
         let config = &loaded.checkpoint.config;
-        let base = crossfade::SampleConfig { steps: model.info().defaults.steps, ..config.sample.clone() };
+        // A limit below the model's own steps must not refuse requests that name none.
+        let steps = model.info().defaults.steps.min(limits.max_steps);
+        let base = crossfade::SampleConfig { steps, ..config.sample.clone() };
         let run = RunConfig { sample: base, ..config.clone() };
         let sample = options.applied(&run, str::to_string).map_err(|e| ApiError::of_option(&e))?;
         let run = RunConfig { sample: sample.clone(), ..config.clone() };

@@ -16,6 +16,7 @@ use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the store is looked at when nothing happens.
@@ -79,6 +80,8 @@ pub struct Scheduler {
     changed: Condvar,
     draining: AtomicBool,
     abandoned: AtomicBool,
+    /// Threads that use the store until the end.
+    helpers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What a [`Scheduler`] is made of.
@@ -115,14 +118,19 @@ impl Scheduler {
             changed: Condvar::new(),
             draining: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
+            helpers: Mutex::default(),
         });
-        let spawn = |name: &str, work: fn(&Arc<Self>)| {
+        let spawn = |name: &str, work: fn(&Arc<Self>)| -> std::io::Result<()> {
             let own = scheduler.clone();
-            std::thread::Builder::new().name(name.into()).spawn(move || work(&own))
+            let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&own))?;
+            lock(&scheduler.helpers).push(thread);
+            Ok(())
         };
         spawn("scheduler", Self::choose_jobs)?;
         spawn("leases", Self::keep_leases)?;
-        spawn("changes", Self::watch_store)?;
+        if scheduler.store.is_shared() {
+            spawn("changes", Self::watch_store)?;
+        }
         Ok(scheduler)
     }
 
@@ -180,6 +188,9 @@ impl Scheduler {
         drop(state);
         self.changed.notify_all();
         self.batcher.stop();
+        for helper in std::mem::take(&mut *lock(&self.helpers)) {
+            let _ = helper.join();
+        }
         if let Err(e) = self.store.requeue(Some(&self.owner)) {
             crate::note(&format!("jobs could not be given back: {e}"));
         }
@@ -320,6 +331,19 @@ impl Scheduler {
         self.hub.end(&running.log);
     }
 
+    /// Sleeps, but not beyond the end of the server.
+    fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut state = lock(&self.state);
+        while !state.stopped {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     fn is_stopped(&self) -> bool {
         lock(&self.state).stopped
     }
@@ -347,7 +371,7 @@ impl Scheduler {
             for id in self.store.to_cancel(&self.owner).unwrap_or_default() {
                 self.cancel(&id);
             }
-            std::thread::sleep((self.lease / 5).min(Duration::from_secs(1)));
+            self.sleep((self.lease / 5).min(Duration::from_secs(1)));
         }
     }
 

@@ -50,7 +50,7 @@ pub struct ServeArgs {
     chunk: u64,
 
     /// Samplers that run at a time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=256))]
     slots: u64,
 
     /// Weights that stay loaded, in MiB

@@ -131,7 +131,7 @@ pub async fn tasks(
 }
 
 /// The tasks of `/v1/tasks/{task}`.
-const TASKS: [&str; 6] = ["sr", "inpaint", "saliency", "edge", "depth", "sketch"];
+pub(super) const TASKS: [&str; 6] = ["sr", "inpaint", "saliency", "edge", "depth", "sketch"];
 
 /// Any kind of job; answers at once.
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", summary = "Creates a job and answers at once",

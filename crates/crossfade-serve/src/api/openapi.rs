@@ -81,6 +81,7 @@ pub fn document() -> Value {
             document["paths"][route]["post"]["responses"]["200"]["content"]["image/png"] = json!({});
         }
     }
+    document["paths"]["/v1/tasks/{task}"]["post"]["parameters"][0]["schema"]["enum"] = json!(create::TASKS);
     document["components"]["securitySchemes"] = json!({ "token": { "type": "http", "scheme": "bearer" } });
     document["security"] = json!([{}, { "token": [] }]);
     document

@@ -80,6 +80,8 @@ pub struct Counts {
 pub trait Store: Send + Sync {
     /// The name of the kind of store.
     fn kind(&self) -> &'static str;
+    /// Whether other servers use it too.
+    fn is_shared(&self) -> bool;
     /// Accepts a job if there is room; then it is safe.
     fn insert(&self, job: &NewJob, limits: &Limits) -> Result<Admission>;
     /// A job; none if there is none of this name.

@@ -149,6 +149,10 @@ impl Store for PostgresStore {
         "postgres"
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn insert(&self, new: &NewJob, limits: &Limits) -> Result<Admission> {
         let spec = to_text(&new.spec)?;
         let bytes: i64 = new.inputs.iter().map(|(_, bytes)| bytes.len() as i64).sum();

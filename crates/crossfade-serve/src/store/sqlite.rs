@@ -144,6 +144,10 @@ impl Store for SqliteStore {
         "sqlite"
     }
 
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn insert(&self, new: &NewJob, limits: &Limits) -> Result<Admission> {
         let mut db = self.write();
         let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;

@@ -49,7 +49,7 @@ fn flow() -> RunConfig {
     config.process = Process::all().into_iter().find(|p| p.name() == "flow").unwrap();
     let network = config.network.as_unet_mut().unwrap();
     (network.decoders, network.classes) = (crossfade::nn::Decoders::One, 0);
-    config.train.label_dropout = 0.0;
+    config.train.label_dropout = RunConfig::default().train.label_dropout;
     config
 }
 
