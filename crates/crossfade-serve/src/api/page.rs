@@ -27,9 +27,10 @@ pub async fn docs() -> Result<Response, ApiError> {
 
 /// A file of the page. Only names of embedded files are found; no path reaches the file system.
 pub async fn file(Path(path): Path<String>) -> Result<Response, ApiError> {
-    let found = match path.strip_prefix("docs/") {
-        Some(name) => Docs::get(name),
-        None => Web::get(&path),
+    let found = match (path.strip_prefix("assets/"), path.strip_prefix("docs/")) {
+        (Some(name), _) => Web::get(name),
+        (None, Some(name)) => Docs::get(name),
+        (None, None) => None,
     };
     served(found, &path)
 }
