@@ -2,7 +2,7 @@
 use crate::context::Context;
 use anyhow::Result;
 use clap::Args;
-use crossfade::Error;
+use crossfade::{Error, models};
 use crossfade_serve::{ModelSource, ServeConfig, Server, StoreAddress, read_tokens};
 use serde_json::json;
 use std::net::SocketAddr;
@@ -12,6 +12,7 @@ use std::time::Duration;
 /// Make pictures over HTTP: OpenAI's interface, jobs, events, a page
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  crossfade serve                                               the models that ship
   crossfade serve runs/cifar10-classes                          http://127.0.0.1:7860
   crossfade serve faces=runs/faces sr=runs/sr --store jobs.sqlite
   crossfade serve runs/faces --bind 0.0.0.0:7860 --token-file tokens
@@ -21,8 +22,9 @@ A picture has the bytes that `crossfade sample` writes for the same settings, wh
 Accepted jobs are in the store: after a crash the same command continues them. SIGTERM finishes
 what runs and keeps the rest. docs/SERVING.md describes the interface.")]
 pub struct ServeArgs {
-    /// Model to serve: a run directory or a checkpoint, with a name for requests if it is to have another one; repeatable
-    #[arg(value_name = "[NAME=]CHECKPOINT", required = true)]
+    /// Model to serve: a run directory, a checkpoint or the name of a model that ships, with a name for requests if it is to
+    /// have another one; repeatable [default: all models that ship]
+    #[arg(value_name = "[NAME=]CHECKPOINT")]
     models: Vec<String>,
 
     /// Address to listen on; port 0 chooses a free one
@@ -119,7 +121,13 @@ impl ServeArgs {
             ))
             .into());
         }
-        let models = self.models.iter().map(|text| ModelSource::parse(text)).collect::<crossfade::Result<_>>()?;
+        let shipped = || models::all().iter().map(|model| model.name.to_string()).collect();
+        let wanted: Vec<String> = if self.models.is_empty() { shipped() } else { self.models.clone() };
+        if wanted.is_empty() {
+            let problem = "no model ships with this program: name a run or a checkpoint, which `crossfade train` makes";
+            return Err(Error::request(problem).into());
+        }
+        let models = wanted.iter().map(|text| ModelSource::parse(text)).collect::<crossfade::Result<_>>()?;
         let mut config = ServeConfig::new(self.bind, models, StoreAddress::parse(&self.store));
         if let Some(file) = &self.token_file {
             config.tokens = read_tokens(file)?;
