@@ -219,7 +219,7 @@ impl JobSpec {
             ("tile", self.tile.map(|x| json!(x))),
             ("overlap", self.overlap.map(|x| json!(x))),
             ("threshold", self.threshold.map(|x| json!(x))),
-            ("flip_test", self.flip_test.then(|| json!(true))),
+            ("flip_test", self.flip_test.then_some(json!(true))),
             ("name", (self.kind != Kind::Generation).then(|| json!(self.name))),
         ];
         for (name, value) in optional {
