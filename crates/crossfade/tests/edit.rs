@@ -95,10 +95,10 @@ fn pipeline(checkpoint: &Checkpoint, sample: &SampleConfig) -> Pipeline {
 fn edited(pipeline: &Pipeline, image: &Image, strength: f64, k: u64, threads: usize) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("out.png");
-    let model = pipeline.edit_model(strength, 5, image.width != 8).unwrap();
     let options = Options { window: Some(8), ..Options::default() };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     let apply = || {
+        let model = pipeline.edit_model(strength, 5, image.width != 8).unwrap();
         let application = Application { task: &TaskConfig::default(), model: &model, options: &options, texts: &[] };
         application.run(&Image16::from_image(image), None, k, &file, &mut |_, _| ()).unwrap()
     };
