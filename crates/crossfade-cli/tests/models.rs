@@ -181,6 +181,15 @@ fn verbs_have_default_models() {
     // Pictures of a model are reproduced without a checkpoint.
     let again = succeed(crossfade().arg("reproduce").arg(dir.path().join("samples/000003.png")));
     assert!(again.contains("identical"), "{again}");
+    // Names stand for checkpoints in other verbs and in studies, too.
+    let name = text(&model, "name");
+    let study = format!(
+        "title = \"t\"\n[[model]]\nname = \"a\"\ncheckpoint = {name:?}\n[sample]\nsteps = [1]\ncount = 2\n[evaluate]\nmetric = \"none\"\n"
+    );
+    std::fs::write(dir.path().join("study.toml"), study).unwrap();
+    succeed(crossfade().args(["sweep", "study.toml", "--out", "study"]).current_dir(dir.path()));
+    assert!(std::fs::read_to_string(dir.path().join("study/report.html")).unwrap().contains(text(&model, "sha256")));
+    succeed(crossfade().args(["cost", name, "--count-only"]));
     // Fine-tuning by name, with one image of no class.
     let photos = dir.path().join("photos");
     std::fs::create_dir(&photos).unwrap();

@@ -182,6 +182,7 @@ fn names_stand_for_checkpoints() {
 
     let opened = Checkpoint::open(Path::new("shapes")).unwrap();
     assert_eq!(images(&opened), images(&Checkpoint::open(&file).unwrap()));
+    assert_eq!(opened.sha256().unwrap(), Checkpoint::open(&file).unwrap().sha256().unwrap());
     assert_eq!(models::default_of("generate").unwrap().name, "shapes");
     assert!(models::default_of("saliency").is_none());
     assert!(error(Checkpoint::open(Path::new("tampered"))).contains("SHA-256"));

@@ -11,6 +11,7 @@ pub use pack::{Packed, Rounding};
 
 use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
 use crate::data::classes::numbers;
+use crate::digest::sha256_file;
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::models;
@@ -156,6 +157,12 @@ impl Checkpoint {
         let class_names = opened.class_names(path, config.network.classes())?;
         let (step, checksum) = (opened.step, opened.checksum.clone());
         Ok(Self { path: path.to_path_buf(), config, step, checksum, class_names, opened })
+    }
+
+    /// SHA-256 of the file, in hexadecimal. That of a model that ships was verified when it was opened.
+    pub fn sha256(&self) -> Result<String> {
+        let shipped = models::of(&self.path).filter(|_| !self.opened.file.is_on_disk());
+        shipped.map_or_else(|| sha256_file(&self.path), |model| Ok(model.sha256.to_string()))
     }
 
     /// All tensors, by name; an error if the file is damaged.

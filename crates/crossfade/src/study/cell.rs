@@ -2,7 +2,7 @@
 use super::plan::{Model, Plan, Row};
 use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, SampleConfig, Study, Training};
-use crate::digest::{sha256, sha256_file};
+use crate::digest::sha256;
 use crate::error::{Error, Result};
 use crate::files::{read_limited, write_atomic};
 use crate::sample::Sampler;
@@ -66,7 +66,7 @@ impl Identity {
             name: model.training.name.clone(),
             config: config.to_toml()?,
             fingerprint: sha256(config.fingerprint()?.as_bytes()),
-            checkpoint: sha256_file(&checkpoint.path)?,
+            checkpoint: checkpoint.sha256()?,
             checksum: checkpoint.checksum.clone(),
             step: checkpoint.step,
             parameters: config.sizes().parameters,
