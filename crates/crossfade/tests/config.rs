@@ -215,13 +215,13 @@ fn tagged_sections_are_strict_too() {
         ],
     );
     let text = "[process]\nkind = \"edm\"\nattenuation = \"linear\"\nsigma_data = -1\n[network]\nkind = \"unet\"\n\
-                condition_channels = 3\nwidth = \"x\"\n";
+                heads = 3\nwidth = \"x\"\n";
     assert_problems(
         problems(RunConfig::parse(text, "a.toml")),
         &[
             &["a.toml:3: process.attenuation: unknown key", "sigma_max"],
             &["a.toml:4: process.sigma_data: must be positive"],
-            &["a.toml:7: network.condition_channels: unknown key"],
+            &["a.toml:7: network.heads: unknown key"],
             &["a.toml:8: network.width: string \"x\" found, a whole number"],
         ],
     );

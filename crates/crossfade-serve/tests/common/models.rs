@@ -79,7 +79,7 @@ pub fn runs() -> &'static Path {
     let made = RUNS.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
         let sr = SuperResolution { scale: 2, size: 16, low: LowAs::Enlarged, residual: 0.0 };
-        let holes = Inpainting { size: 16, mask_channel: true, mask_files: false };
+        let holes = Inpainting { size: 16, mask_channel: true, mask_files: false, ..Inpainting::default() };
         let all = [
             ("classes", classes()),
             ("flow", flow()),
