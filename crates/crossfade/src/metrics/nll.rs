@@ -5,7 +5,7 @@ use super::none::Nothing;
 
 pub(super) const SPEC: MetricSpec = MetricSpec {
     name: "nll",
-    about: "Bits per dimension of images under a network, an upper bound: needs no weights and no samples",
+    about: "Bits per dimension of images under a network: an upper bound of the negative log-likelihood",
     values: &[
         Value::lower("bits per dimension", "bits per dimension"),
         Value::lower("standard error", "standard error of the bits per dimension"),

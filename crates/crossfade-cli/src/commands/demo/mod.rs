@@ -25,7 +25,8 @@ use std::path::{Path, PathBuf};
 
 Needs no files and no internet connection. The result is DIR/index.html, a page of its own, and the same
 pictures as DIR/demo.png. With --train, DIR/training.html shows how the pictures change: it starts from
-the model that ships and learns to make images that are drawn on the fly.")]
+the model that ships and learns to make images that are drawn on the fly. Where no models ship, a small
+one is trained in any case.")]
 pub struct DemoArgs {
     /// Directory for the results
     #[arg(long, value_name = "DIR", default_value = "crossfade-demo")]
@@ -36,7 +37,7 @@ pub struct DemoArgs {
     pub train: bool,
 
     /// Approximate training time in minutes
-    #[arg(long, value_name = "M", requires = "train", default_value_t = 3.0, value_parser = minutes)]
+    #[arg(long, value_name = "M", default_value_t = 3.0, value_parser = minutes)]
     pub minutes: f64,
 }
 
@@ -76,12 +77,11 @@ struct Section {
 
 /// Makes everything and writes the page.
 pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
-    if args.train {
-        return training::run(args, context);
+    if models::all().is_empty() && !args.train {
+        context.note(format_args!("no models ship with this program: training a small one instead, as with --train"));
     }
-    if models::all().is_empty() {
-        let problem = "no models ship with this program; `crossfade demo --train` trains a small one";
-        return Err(Error::request(problem).into());
+    if args.train || models::all().is_empty() {
+        return training::run(args, context);
     }
     let began = std::time::Instant::now();
     std::fs::create_dir_all(&args.out).map_err(Error::io(&args.out))?;
