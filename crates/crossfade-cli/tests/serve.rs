@@ -1,5 +1,5 @@
 //! `crossfade serve` as a process: killed and started again, stopped by a signal, refused options.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 #[path = "../../crossfade-serve/tests/common/client.rs"]
 mod client;
 #[path = "../../crossfade-serve/tests/common/database.rs"]

@@ -1,5 +1,5 @@
 //! The server, in this process: its interface, its limits, and that pictures have the bytes of `crossfade sample`.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 #[path = "../common/client.rs"]
 mod client;
 #[path = "../common/database.rs"]

@@ -109,7 +109,7 @@ pub fn run(command: &LikelihoodCommand, context: &Context) -> Result<()> {
         kappa_min: args.kappa_min,
         seed: args.seed,
         batch: args.batch as usize,
-        flow: args.ode.then(|| FlowConfig { steps: args.ode_steps as usize, trace: args.ode_probes }),
+        flow: args.ode.then_some(FlowConfig { steps: args.ode_steps as usize, trace: args.ode_probes }),
     };
     let mut progress = context.progress("noised images", 0);
     let mut tell = |done, all| {

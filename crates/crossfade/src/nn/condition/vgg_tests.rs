@@ -67,8 +67,8 @@ fn features_are_those_of_numpy() {
         let entry = [0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28][layer];
         format!("features.{entry}.{part}")
     };
-    let cases: [(&dyn Fn(usize, &str) -> String, Device); 2] =
-        [(&lpips_name, Device::flex()), (&torchvision, Device::flex().autodiff())];
+    type Naming<'a> = &'a dyn Fn(usize, &str) -> String;
+    let cases: [(Naming, Device); 2] = [(&lpips_name, Device::flex()), (&torchvision, Device::flex().autodiff())];
     for (rename, device) in cases {
         write_weights(&config, &path, rename);
         let net = load_encoder(config.lazy(NetworkPorts::default(), &device), &config, &path).unwrap();
