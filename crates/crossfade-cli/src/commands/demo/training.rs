@@ -42,13 +42,16 @@ pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
     let from = shipped.map_or("random weights".into(), |name| format!("the model {name}"));
     let about = format!("From {from} to images drawn on the fly: {steps} steps of {} images.", config.train.batch);
     context.note(format_args!("{about} About {}.", duration(args.minutes * 60.0)));
-    let mut live = Live { page: args.out.join("training.html"), dir: RunDir(args.out.clone()), about, sheets: vec![] };
+    // Each demonstration has a run of its own, so that one can be started again and again.
+    let names = std::iter::once("run".to_string()).chain((2..).map(|k| format!("run-{k}")));
+    let dir = names.map(|name| args.out.join(name)).find(|dir| !dir.exists()).unwrap_or_else(|| args.out.join("run"));
+    let mut live = Live { page: args.out.join("training.html"), dir: RunDir(dir.clone()), about, sheets: vec![] };
     context.note(format_args!("watch {} in a browser: it reloads itself", live.page.display()));
     let began = std::time::Instant::now();
     let summary = fit(&config, &mut live, context)?;
     let seconds = began.elapsed().as_secs_f64();
     live.write(config.train.steps, config.train.steps, None, true)?;
-    let (run, page) = (args.out.display(), live.page.display());
+    let (run, page) = (dir.display(), live.page.display());
     let text = format!(
         "Trained {} steps in {}; the pictures on the way are in {page}\n\n\
          Next, try\n  \
