@@ -49,7 +49,8 @@ pub fn train(
     report: &mut dyn FnMut(&StepReport),
 ) -> Result<Summary> {
     if config.distill.is_some() {
-        let message = "this is the configuration of a distilled network: continue it with `crossfade distill … --resume`, or                        leave the section [distill] out";
+        let message = "this is the configuration of a distilled network: continue it with `crossfade distill … --resume`, \
+                       or leave the section [distill] out";
         return Err(Error::request(message));
     }
     config.validate_training()?;
