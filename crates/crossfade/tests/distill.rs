@@ -185,7 +185,8 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>() / a.len() as f64
 }
 
-/// The students of a real network come closer to what it makes with eight steps than it comes itself with one or two.
+/// The students of a real network come closer to what it makes with eight steps than it comes itself with as few as they have:
+/// with two and with one at least twice as close.
 #[test]
 fn students_learn_what_their_teacher_makes_with_more_steps() {
     let dir = tempfile::tempdir().unwrap();
@@ -204,8 +205,9 @@ fn students_learn_what_their_teacher_makes_with_more_steps() {
         assert_eq!(evaluations, stage.steps, "the student's own number of steps");
         let (before, _) = samples(&teacher, &stage.sample);
         let (before, after) = (distance(&before, &many), distance(&own, &many));
-        // With four steps both are close to eight steps already.
-        assert!(stage.steps == 4 || after < before, "{} steps: {before} before, {after} after", stage.steps);
+        // With four steps the teacher is close to its eight steps already.
+        let most = if stage.steps == 4 { before } else { 0.5 * before };
+        assert!(after < most, "{} steps: {before} before, {after} after", stage.steps);
     }
 }
 

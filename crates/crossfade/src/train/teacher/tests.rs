@@ -81,7 +81,7 @@ fn targets_lead_where_the_teachers_steps_lead() {
             let (found, wanted) = (to_host(found), to_host(wanted));
             let largest = wanted.iter().fold(1.0f32, |most, value| most.max(value.abs()));
             for (found, wanted) in found.iter().zip(&wanted) {
-                assert!((found - wanted).abs() < 5e-4 * largest, "{}: {found} {wanted}", process.name());
+                assert!((found - wanted).abs() < 2e-6 * largest, "{}: {found} {wanted}", process.name());
             }
         }
         if let Some(adm) = process.adm() {
