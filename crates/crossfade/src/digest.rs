@@ -1,7 +1,7 @@
 //! SHA-256 digests in hexadecimal.
 use crate::error::{Error, Result};
+use crate::limits;
 use sha2::{Digest, Sha256};
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// The digest of a file, read in blocks of 1 MiB.
 pub fn sha256_file(path: &Path) -> Result<String> {
-    let mut file = File::open(path).map_err(Error::io(path))?;
+    let mut file = limits::open(path)?;
     let (mut hasher, mut block) = (Hasher::default(), vec![0; 1 << 20]);
     loop {
         match file.read(&mut block).map_err(Error::io(path))? {

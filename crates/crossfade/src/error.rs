@@ -1,5 +1,6 @@
 //! The library's error type. Whatever a user can cause is an `Err` that names the path, key or shape and says what to
 //! do; programming errors panic.
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// An error that a user can cause.
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum Error {
     /// A file or directory could not be read or written.
-    #[error("{path}: {source}")]
+    #[error("{}: {source}", shown(path))]
     Io {
         /// The file concerned.
         path: PathBuf,
@@ -15,7 +16,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A file is not what it should be: damaged, foreign, too large or hostile.
-    #[error("{path}: {message}")]
+    #[error("{}: {}", shown(path), visible_lines(message))]
     File {
         /// The file concerned.
         path: PathBuf,
@@ -23,7 +24,7 @@ pub enum Error {
         message: String,
     },
     /// A request that cannot be fulfilled: a bad option, an unknown name, values that contradict each other.
-    #[error("{0}")]
+    #[error("{}", visible_lines(.0))]
     Request(String),
     /// All problems of a configuration, one a line.
     #[error("{}", .0.join("\n"))]
@@ -63,4 +64,35 @@ impl Error {
     pub fn request(message: impl Into<String>) -> Self {
         Self::Request(message.into())
     }
+}
+
+/// Text that came from outside (a name in an archive, a file name, a recipe) as it may be printed: control characters, with
+/// which it could forge lines or steer the terminal, and marks that turn the direction of writing are escaped.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, |_| true)
+}
+
+/// As [`visible`], for texts of several lines.
+pub fn visible_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| !matches!(c, '\n' | '\t'))
+}
+
+/// A path as it may be printed or written into JSON, which holds no other bytes than UTF-8.
+pub fn shown(path: &Path) -> String {
+    visible(&path.to_string_lossy()).into_owned()
+}
+
+/// [`shown`] for serde, whose own form of a path fails on names that are not UTF-8.
+pub fn serialize_shown<S: serde::Serializer>(path: &Path, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
+fn escaped(text: &str, wanted: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let bad = |c: char| (c.is_control() || turns(c)) && wanted(c);
+    if !text.chars().any(bad) {
+        return Cow::Borrowed(text);
+    }
+    let one = |c: char| if bad(c) { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(one).collect())
 }

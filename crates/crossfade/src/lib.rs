@@ -27,6 +27,7 @@ pub mod files;
 pub mod generate;
 pub mod lab;
 pub mod latent;
+pub mod limits;
 pub mod loader;
 pub mod loss;
 pub mod metrics;

@@ -5,7 +5,8 @@
 //! library carry no weights.
 use crate::digest::sha256;
 use crate::error::{Error, Result};
-use crate::files::{read_limited, write_atomic};
+use crate::files::write_atomic;
+use crate::limits;
 use crossfade_math::nearest;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -124,7 +125,7 @@ impl Model {
             Content::File { .. } => {
                 let file = self.found().ok_or_else(|| Error::request(self.absent()))?;
                 // One byte more is enough to see that it is another file.
-                let bytes = read_limited(&file, self.bytes + 1)?;
+                let bytes = limits::read_at_most(&file, self.bytes)?.unwrap_or_default();
                 self.verify(&bytes, &file)?;
                 Ok(Cow::Owned(bytes))
             }

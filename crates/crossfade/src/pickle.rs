@@ -9,7 +9,7 @@ use std::collections::HashMap;
 pub(crate) type Step<T> = std::result::Result<T, String>;
 
 /// Limit of the opcodes in one pickle; a trainer's checkpoint has about 60 per tensor, a CIFAR-10 batch 50 000.
-pub(crate) const MAX_OPCODES: usize = 2_000_000;
+pub(crate) const MAX_OPCODES: usize = crate::limits::PICKLE_OPCODES.size();
 
 /// A value that contains no other values.
 #[derive(Clone, Copy, Debug)]

@@ -12,6 +12,7 @@ use flate2::Crc;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use crate::error::{Error, Result};
+use crate::limits::{self, TENSOR_HEADER};
 
 pub use element::Element;
 pub use write::save_tensors;
@@ -22,9 +23,6 @@ pub type HostTensor = (String, Vec<usize>, Vec<f32>);
 
 /// Shapes and values by name.
 pub type TensorMap = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
-
-/// Longest header that is read from a file; the largest network of this toolkit needs 0.2 MB.
-const HEADER_LIMIT: u64 = 16 << 20;
 
 /// The text entry with the CRC-32 of all tensor bytes in the order of the file.
 const CHECKSUM: &str = "crc32";
@@ -66,7 +64,7 @@ impl Source {
 impl TensorFile {
     /// Opens a file and checks that its header describes all of it.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io(path))?;
+        let file = limits::open(path)?;
         let size = file.metadata().map_err(Error::io(path))?.len();
         Self::new(path, Source::Disk(file), size)
     }
@@ -81,7 +79,7 @@ impl TensorFile {
         let length = source.read(0, 8).map_err(|_| Error::file(path, "too short for a safetensors file"))?;
         let length = u64::from_le_bytes(std::array::from_fn(|i| length[i]));
         // The length comes from the file and is not trusted: it decides how much memory is allocated below.
-        if length > HEADER_LIMIT || length + 8 > size {
+        if length > TENSOR_HEADER.max || length + 8 > size {
             return Err(Error::file(path, format!("no safetensors file: its header would take {length} bytes")));
         }
         let bytes = source.read(8, length as usize).map_err(Error::io(path))?;
@@ -89,9 +87,9 @@ impl TensorFile {
         let header: Metadata = serde_json::from_slice(&bytes)
             .map_err(|e| Error::file(path, format!("the safetensors header is damaged: {e}")))?;
         let start = length + 8;
-        let expected = start.checked_add(header.data_len() as u64);
-        if expected != Some(size) {
-            let message = format!("{size} bytes where the header describes {expected:?}; the file is cut or damaged");
+        let expected = start.saturating_add(header.data_len() as u64);
+        if expected != size {
+            let message = format!("{size} bytes where the header describes {expected}; the file is cut or damaged");
             return Err(Error::file(path, message));
         }
         Ok(Self { path: path.to_path_buf(), source, start, header })
@@ -137,6 +135,20 @@ impl TensorFile {
             }
             _ => Ok(tensors),
         }
+    }
+
+    /// Compares the numbers with the checksum, block by block, for files that are read in parts later.
+    pub(crate) fn verify(&self) -> Result<()> {
+        let stored = self.checksum().ok_or_else(|| Error::file(&self.path, "has no checksum; make it anew"))?;
+        let (mut crc, mut at, end) = (Crc::new(), 0, self.header.data_len());
+        while at < end {
+            let next = end.min(at + (1 << 20));
+            crc.update(&self.read_bytes(at, next)?);
+            at = next;
+        }
+        let found = format!("{:08x}", crc.sum());
+        let message = || format!("damaged: its numbers have the checksum {found}, {stored} was written");
+        if found == stored { Ok(()) } else { Err(Error::file(&self.path, message())) }
     }
 
     /// Names and shapes of all tensors, in the order of the file.

@@ -1,5 +1,6 @@
 //! A TOML file with the line numbers of its keys, read as far as its syntax allows.
 use super::read::{Finding, MAX_PROBLEMS, join};
+use crate::limits::{CONFIG_DEPTH, CONFIG_KEYS};
 use std::collections::HashMap;
 use toml::Table;
 use toml::de::{DeTable, DeValue};
@@ -14,6 +15,20 @@ pub(super) struct Document {
     lines: HashMap<String, usize>,
 }
 
+/// Where the lines of a text begin. Counting them anew for every key and every error would make reading quadratic.
+struct Starts(Vec<usize>);
+
+impl Starts {
+    fn of(text: &str) -> Self {
+        Self(std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect())
+    }
+
+    /// The number of the line with this byte, from 1.
+    fn line(&self, at: usize) -> usize {
+        self.0.partition_point(|start| *start <= at)
+    }
+}
+
 impl Document {
     /// Parses `text`; `origin` is its file name for messages.
     pub fn parse(text: &str, origin: &str) -> Self {
@@ -22,11 +37,11 @@ impl Document {
         // The parser stops at a syntax error, so the line is blanked and the text is parsed again to find further errors.
         loop {
             let (parsed, errors) = DeTable::parse_recoverable(&readable);
-            let mut lines = HashMap::new();
-            collect_lines(&readable, parsed.get_ref(), "", &mut lines);
+            let (mut lines, starts) = (HashMap::new(), Starts::of(&readable));
+            collect_lines(&starts, parsed.get_ref(), "", &mut lines);
             let table: Result<Table, _> = serde::Deserialize::deserialize(toml::Deserializer::from(parsed));
             let mut fresh: Vec<(usize, String)> = (errors.iter().chain(table.as_ref().err()))
-                .map(|e| (e.span().map_or(1, |span| line_of(&readable, span.start)), e.message()))
+                .map(|e| (e.span().map_or(1, |span| starts.line(span.start)), e.message()))
                 .map(|(line, message)| (line, format!("{origin}:{line}: {message}")))
                 .filter(|(line, _)| syntax.iter().all(|(known, _)| known != line))
                 .collect();
@@ -39,6 +54,14 @@ impl Document {
             readable = blanked(&readable, &fresh);
             syntax.extend(fresh);
         }
+    }
+
+    /// The reason why there are too many keys, or why they are nested too deeply: the key that causes an error is found by trial,
+    /// which takes time for each of them.
+    pub(crate) fn within_limits(&self) -> Result<(), String> {
+        CONFIG_KEYS.check(self.lines.len() as u64)?;
+        let depth = self.lines.keys().map(|key| 1 + key.matches('.').count()).max().unwrap_or(0);
+        CONFIG_DEPTH.check(depth as u64)
     }
 
     /// Whether the key is on a line with a syntax error.
@@ -76,22 +99,18 @@ fn blanked(text: &str, broken: &[(usize, String)]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn line_of(text: &str, at: usize) -> usize {
-    1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&b| b == b'\n').count()
-}
-
-fn collect_lines(text: &str, table: &DeTable, section: &str, lines: &mut HashMap<String, usize>) {
+fn collect_lines(starts: &Starts, table: &DeTable, section: &str, lines: &mut HashMap<String, usize>) {
     for (key, value) in table.iter() {
         let path = join(section, key.get_ref());
-        lines.insert(path.clone(), line_of(text, key.span().start));
+        lines.insert(path.clone(), starts.line(key.span().start));
         match value.get_ref() {
-            DeValue::Table(inner) => collect_lines(text, inner, &path, lines),
+            DeValue::Table(inner) => collect_lines(starts, inner, &path, lines),
             DeValue::Array(list) => {
                 for (i, item) in list.iter().enumerate() {
                     if let DeValue::Table(inner) = item.get_ref() {
                         let path = join(&path, &i.to_string());
-                        lines.insert(path.clone(), line_of(text, item.span().start));
-                        collect_lines(text, inner, &path, lines);
+                        lines.insert(path.clone(), starts.line(item.span().start));
+                        collect_lines(starts, inner, &path, lines);
                     }
                 }
             }

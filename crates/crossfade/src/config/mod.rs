@@ -30,6 +30,7 @@ pub use study::{Axes, Study, StudyModel, Training};
 
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
+use crate::limits::{self, CONFIG};
 use crate::loss::Objective;
 use crate::nn::{Denoiser, Network, NetworkConfig, NetworkPorts};
 use crate::task::TaskConfig;
@@ -38,11 +39,7 @@ use crossfade_math::{EmaSchedule, LrSchedule, Process};
 use read::Finding;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::Read;
 use std::path::Path;
-
-/// Size limit of a configuration file, so that a wrong path (such as that of a checkpoint) is not read into memory.
-const MAX_BYTES: u64 = 256 << 10;
 
 /// Every option of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -171,17 +168,17 @@ impl Checked for RunConfig {
 
 /// Reads the text of a configuration file.
 pub fn read_text(path: &Path) -> Result<String> {
-    let file = std::fs::File::open(path).map_err(Error::io(path))?;
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(Error::file(path, format!("not a configuration: longer than {} KiB", MAX_BYTES >> 10)));
-    }
+    let bytes = limits::read_at_most(path, CONFIG.max)?;
+    let longer = || Error::file(path, format!("not a configuration: longer than {}", CONFIG.amount()));
+    let bytes = bytes.ok_or_else(longer)?;
     String::from_utf8(bytes).map_err(|_| Error::file(path, "not a configuration: not UTF-8 text"))
 }
 
 fn parse_as<T: Checked>(text: &str, origin: &str) -> Result<T> {
+    // Here and not where files are read: the configuration inside a checkpoint comes this way too.
+    CONFIG.check(text.len() as u64).map_err(|why| Error::file(origin, format!("its configuration: {why}")))?;
     let document = document::Document::parse(text, origin);
+    document.within_limits().map_err(|why| Error::file(origin, format!("its configuration: {why}")))?;
     let (config, mut problems) = read::read::<T>(&document.table);
     if document.syntax.is_empty() {
         problems.extend(config.problems(&problems));

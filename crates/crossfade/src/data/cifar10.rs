@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 use super::cifar_pickle::cifar_batch;
 use super::{Classes, Dataset, Image, Split};
 use crate::error::{Error, Result};
-use crate::files::read_limited;
+use crate::limits;
 
 const SIDE: usize = 32;
 /// Bytes of an image: the red plane, then the green one, then the blue one.
 pub(super) const IMAGE: usize = 3 * SIDE * SIDE;
 /// Bytes of a record of the binary layout: the label, then the image.
 const RECORD: usize = 1 + IMAGE;
-/// Largest batch file; the real ones have 30 MB.
-const MAX_FILE: u64 = 512 << 20;
 
 /// The names of the classes, as in `batches.meta`.
 const NAMES: [&str; 10] = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
@@ -88,7 +86,7 @@ fn batch_names(directory: &Path, split: Split) -> Result<Vec<String>> {
 impl BatchFile {
     fn read(directory: &Path, name: String) -> Result<Self> {
         let path = directory.join(&name);
-        let bytes = read_limited(&path, MAX_FILE)?;
+        let bytes = limits::read(&path, &limits::CIFAR_FILE)?;
         let content = if name.ends_with(".bin") { from_records(&bytes) } else { cifar_batch(&bytes) };
         let content = content.map_err(|message| Error::file(&path, message))?;
         if let Some(label) = content.labels.iter().flatten().find(|label| **label as usize >= NAMES.len()) {

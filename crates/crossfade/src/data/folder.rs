@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::sheet::is_sheet_name;
 use super::{Classes, Dataset, Image, is_image_name};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 /// PNG, JPEG and WebP files under a directory, ordered by the bytes of their relative paths.
 ///
@@ -90,7 +90,7 @@ impl Dataset for Folder {
     }
 
     fn name(&self, index: usize) -> String {
-        self.files[index].display().to_string()
+        shown(&self.files[index])
     }
 
     /// The directories directly below the root, if every image is in one of them.

@@ -1,5 +1,4 @@
 //! MNIST, Fashion-MNIST and similar sets: IDX files of 8-bit grey images, gzipped or not.
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -7,13 +6,12 @@ use flate2::bufread::GzDecoder;
 
 use super::{Classes, Dataset, Image};
 use crate::error::{Error, Result};
+use crate::limits::{self, IDX_FILE};
 
 /// Two zero bytes, then the codes for 8-bit unsigned values and three dimensions.
 const MAGIC: [u8; 4] = [0, 0, 8, 3];
 /// The same for the labels, which have one dimension.
 const LABELS_MAGIC: [u8; 4] = [0, 0, 8, 1];
-/// Limit of the pixels of a file, in bytes.
-const MAX_BYTES: u64 = 2 << 30;
 
 /// An IDX3 file, held in memory.
 pub struct Idx {
@@ -45,22 +43,19 @@ impl Idx {
         let size = |at: usize| u64::from(u32::from_be_bytes([0, 1, 2, 3].map(|i| header[at + i])));
         let (count, height, width) = (size(4), size(8), size(12));
         let area = height * width;
-        if count == 0 || area == 0 || area > 1 << 24 || count.saturating_mul(area) > MAX_BYTES {
+        if count == 0 || area == 0 || area > 1 << 24 || count.saturating_mul(area) > IDX_FILE.max {
             return Err(Error::file(
                 &path,
-                format!("claims {count} images of {width}x{height}; at most {} MiB are read", MAX_BYTES >> 20),
+                format!("claims {count} images of {width}x{height}; at most {} MiB are read", IDX_FILE.max >> 20),
             ));
         }
         let expected = count * area;
         // The vector grows with the data that is actually read: an allocation by the header's numbers could be
         // arbitrarily large.
-        let mut pixels = Vec::new();
-        let got = reader
-            .take(expected + 1)
-            .read_to_end(&mut pixels)
-            .map_err(|e| Error::file(&path, format!("damaged after {} of {expected} bytes: {e}", pixels.len())))?;
-        if got as u64 != expected {
-            let how = if (got as u64) < expected { "fewer" } else { "more" };
+        let pixels = limits::take(reader, expected).map_err(|e| Error::file(&path, format!("damaged: {e}")))?;
+        let got = pixels.len() as u64;
+        if got != expected {
+            let how = if got < expected { "fewer" } else { "more" };
             return Err(Error::file(
                 &path,
                 format!("{how} bytes than {count} images of {width}x{height} take; fetch the file again"),
@@ -72,7 +67,7 @@ impl Idx {
 
 /// The content of a file that may be gzipped.
 fn unpacked(path: &Path) -> Result<Box<dyn Read>> {
-    let file = File::open(path).map_err(Error::io(path))?;
+    let file = limits::open(path)?;
     let mut plain = BufReader::new(file);
     // Recognised by the content: some programs unpack downloads but keep the name.
     let gzipped = std::io::BufRead::fill_buf(&mut plain).map_err(Error::io(path))?.starts_with(&[0x1f, 0x8b]);
@@ -89,11 +84,8 @@ fn labels_beside(images: &Path) -> Option<PathBuf> {
 
 /// The `count` labels of an IDX1 file.
 fn read_labels(path: &Path, count: usize) -> Result<Vec<u32>> {
-    let mut bytes = Vec::new();
-    unpacked(path)?
-        .take(8 + count as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| Error::file(path, format!("damaged after {} bytes: {e}", bytes.len())))?;
+    let bytes =
+        limits::take(unpacked(path)?, 8 + count as u64).map_err(|e| Error::file(path, format!("damaged: {e}")))?;
     let Some((header, labels)) = bytes.split_at_checked(8).filter(|(header, _)| header.starts_with(&LABELS_MAGIC))
     else {
         return Err(Error::file(

@@ -6,18 +6,10 @@ use std::path::Path;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use crate::error::{Error, Result};
-use crate::files::read_limited;
+use crate::limits::{self, IMAGE_FILE, IMAGE_MEMORY, IMAGE_PIXELS, PNG_TEXT};
 
 /// File name extensions of the image files that are read, in lower case.
 pub const IMAGE_ENDINGS: &[&str] = &["png", "jpg", "jpeg", "webp"];
-/// Size limit of an image file that is read, in bytes.
-pub(crate) const MAX_FILE: u64 = 256 << 20;
-/// Limit of the pixels of an image file.
-pub(crate) const MAX_PIXELS: u64 = 64 << 20;
-/// Limit of a decoder's allocations in bytes: `MAX_PIXELS` of 16-bit RGBA.
-const MAX_DECODER_BYTES: u64 = 512 << 20;
-/// Size limit of one text chunk of a PNG after decompression, in bytes.
-const MAX_TEXT: usize = 1 << 20;
 
 /// A rectangle of an image, in pixels from the top left corner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +59,7 @@ impl Image {
 
     /// Reads a PNG, JPEG or WebP.
     pub fn read(path: &Path) -> Result<Self> {
-        Self::decode(&read_limited(path, MAX_FILE)?, path)
+        Self::decode(&limits::read(path, &IMAGE_FILE)?, path)
     }
 
     /// Decodes a PNG, JPEG or WebP; `name` is used in error messages.
@@ -179,6 +171,38 @@ pub fn mirrored(i: usize, n: usize) -> usize {
 
 /// Decodes a PNG, JPEG or WebP within limits and applies its EXIF orientation.
 pub(super) fn decode_upright(bytes: &[u8], name: &Path) -> Result<DynamicImage> {
+    limits::guarded(name, || decode_within_limits(&without_unused_chunks(bytes), name))
+}
+
+/// The PNG without colour profiles and texts, which nothing here uses: the decoder would unpack them, whatever their size. Other
+/// bytes are returned as they are.
+fn without_unused_chunks(bytes: &[u8]) -> Cow<'_, [u8]> {
+    const SIGNATURE: usize = 8;
+    if !bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+        return Cow::Borrowed(bytes);
+    }
+    let (mut kept, mut at, mut dropped) = (vec![0..SIGNATURE], SIGNATURE, false);
+    // A chunk has a length, a kind, the bytes and a checksum.
+    while let Some(&[a, b, c, d, ref kind @ ..]) = bytes.get(at..at + 8) {
+        let length = u32::from_be_bytes([a, b, c, d]) as usize;
+        let Some(end) = at.checked_add(length + 12).filter(|end| *end <= bytes.len()) else { break };
+        if [&b"iCCP"[..], b"zTXt", b"iTXt", b"tEXt"].contains(&kind) {
+            dropped = true;
+        } else {
+            kept.push(at..end);
+        }
+        at = end;
+    }
+    // What follows a damaged chunk is left to the decoder, which tells what is wrong.
+    kept.push(at..bytes.len());
+    if dropped {
+        Cow::Owned(kept.into_iter().flat_map(|part| &bytes[part]).copied().collect())
+    } else {
+        Cow::Borrowed(bytes)
+    }
+}
+
+fn decode_within_limits(bytes: &[u8], name: &Path) -> Result<DynamicImage> {
     let bad = |reason: String| Error::file(name, format!("not a readable image: {reason}"));
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| bad(e.to_string()))?;
     if !matches!(reader.format(), Some(ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP)) {
@@ -190,12 +214,12 @@ pub(super) fn decode_upright(bytes: &[u8], name: &Path) -> Result<DynamicImage> 
     }
     let mut limits = Limits::no_limits();
     // This only bounds the memory; the number of pixels is checked below, with a better message.
-    limits.max_alloc = Some(MAX_DECODER_BYTES);
+    limits.max_alloc = Some(IMAGE_MEMORY.max);
     reader.limits(limits);
     let mut decoder = reader.into_decoder().map_err(|e| bad(e.to_string()))?;
     let (width, height) = decoder.dimensions();
-    if u64::from(width) * u64::from(height) > MAX_PIXELS {
-        return Err(bad(format!("{width}x{height} pixels, more than the limit of {} million", MAX_PIXELS >> 20)));
+    if u64::from(width) * u64::from(height) > IMAGE_PIXELS.max {
+        return Err(bad(format!("{width}x{height} pixels, more than the limit of {}", IMAGE_PIXELS.amount())));
     }
     if width == 0 || height == 0 {
         return Err(bad("no pixels".into()));
@@ -243,11 +267,19 @@ fn jpeg_is_complete(bytes: &[u8]) -> bool {
 }
 
 /// The text chunks of a PNG (tEXt, then zTXt, then iTXt); `name` is used in error messages.
+///
+/// All of them together are unpacked to at most `PNG_TEXT` bytes: many small chunks can hold as much as one large one.
 pub fn png_text(bytes: &[u8], name: impl AsRef<Path>) -> Result<Vec<(String, String)>> {
-    read_png_text(bytes).map_err(|e| Error::file(name, format!("no readable PNG: {e}")))
+    let name = name.as_ref();
+    limits::guarded(name, || read_png_text(bytes).map_err(|e| Error::file(name, format!("no readable PNG: {e}"))))
 }
 
 fn read_png_text(bytes: &[u8]) -> std::result::Result<Vec<(String, String)>, png::DecodingError> {
+    let mut left = PNG_TEXT.size();
+    let mut spent = |text: &str| {
+        left = left.saturating_sub(text.len());
+        left
+    };
     let limits = png::Limits { bytes: 64 << 20 };
     let mut reader = png::Decoder::new_with_limits(Cursor::new(bytes), limits).read_info()?;
     reader.finish()?;
@@ -255,13 +287,17 @@ fn read_png_text(bytes: &[u8]) -> std::result::Result<Vec<(String, String)>, png
     let mut texts: Vec<_> = info.uncompressed_latin1_text.iter().map(|c| (c.keyword.clone(), c.text.clone())).collect();
     for chunk in &info.compressed_latin1_text {
         let mut chunk = chunk.clone();
-        chunk.decompress_text_with_limit(MAX_TEXT)?;
-        texts.push((chunk.keyword.clone(), chunk.get_text()?));
+        chunk.decompress_text_with_limit(spent(""))?;
+        let text = chunk.get_text()?;
+        spent(&text);
+        texts.push((chunk.keyword.clone(), text));
     }
     for chunk in &info.utf8_text {
         let mut chunk = chunk.clone();
-        chunk.decompress_text_with_limit(MAX_TEXT)?;
-        texts.push((chunk.keyword.clone(), chunk.get_text()?));
+        chunk.decompress_text_with_limit(spent(""))?;
+        let text = chunk.get_text()?;
+        spent(&text);
+        texts.push((chunk.keyword.clone(), text));
     }
     Ok(texts)
 }

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use image::DynamicImage;
 
-use super::image::{MAX_FILE, decode_upright, mirrored};
+use super::image::{decode_upright, mirrored};
 use super::{Filter, Image, PassOrder, Planes, resize};
 use crate::error::{Error, Result};
-use crate::files::{read_limited, write_whole};
+use crate::files::write_whole;
+use crate::limits;
 
 /// An image with 16 bits per channel, top row first, channels interleaved (HWC).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub struct Image16 {
 impl Image16 {
     /// Reads a PNG, JPEG or WebP.
     pub fn read(path: &Path) -> Result<Self> {
-        Self::decode(&read_limited(path, MAX_FILE)?, path)
+        Self::decode(&limits::read(path, &limits::IMAGE_FILE)?, path)
     }
 
     /// Decodes a PNG, JPEG or WebP and applies its EXIF orientation; `name` is used in error messages.

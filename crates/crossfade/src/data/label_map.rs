@@ -3,10 +3,10 @@ use std::path::Path;
 
 use image::DynamicImage;
 
-use super::image::{MAX_FILE, decode_upright, mirrored};
+use super::image::{decode_upright, mirrored};
 use super::{Image, Rect};
 use crate::error::Result;
-use crate::files::read_limited;
+use crate::limits;
 
 /// A map, top row first. 8-bit files are scaled to the full range (255 becomes 65535).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl LabelMap {
 
     /// Reads a PNG, JPEG or WebP.
     pub fn read(path: &Path) -> Result<Self> {
-        Self::decode(&read_limited(path, MAX_FILE)?, path)
+        Self::decode(&limits::read(path, &limits::IMAGE_FILE)?, path)
     }
 
     /// Decodes a PNG, JPEG or WebP. 16-bit grey keeps its precision; colours are converted to grey as PIL does.

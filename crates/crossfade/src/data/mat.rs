@@ -6,12 +6,12 @@ use std::path::Path;
 use flate2::read::ZlibDecoder;
 
 use crate::error::{Error, Result};
-use crate::files::read_limited;
+use crate::limits;
 
 /// Limit of a file in bytes, and of its contents after decompression.
-const MAX_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = limits::MAT_FILE.size();
 /// Limit of the nesting of cells and structures; the parser is recursive.
-const MAX_DEPTH: usize = 16;
+const MAX_DEPTH: usize = limits::MAT_DEPTH.size();
 const HEADER: usize = 128;
 
 /// One variable, cell or field.
@@ -60,7 +60,7 @@ impl Value {
 
 /// The variables of a file, by name.
 pub(crate) fn read_mat(path: &Path) -> Result<Vec<(String, Value)>> {
-    parse_mat(&read_limited(path, MAX_BYTES as u64)?, path)
+    parse_mat(&limits::read(path, &limits::MAT_FILE)?, path)
 }
 
 /// The variables in the `bytes` of a file; `name` is used in error messages.

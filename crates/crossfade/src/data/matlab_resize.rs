@@ -6,9 +6,10 @@
 use std::path::Path;
 
 use super::Image;
-use super::image::MAX_PIXELS;
+
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
+use crate::limits::IMAGE_PIXELS;
 
 /// The scale of a resize as a ratio of integers, so that 1/3 is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,9 +122,9 @@ fn horizontal(image: &Image, scale: Scale) -> Image {
 /// pass comes first, and each pass rounds. An error if the result would be too large.
 pub fn imresize(image: &Image, scale: Scale) -> Result<Image> {
     let (width, height) = (scale.side(image.width), scale.side(image.height));
-    if width as u64 * height as u64 > MAX_PIXELS {
-        let limit = MAX_PIXELS >> 20;
-        return Err(Error::request(format!("would have {width}x{height} pixels, the limit is {limit} million")));
+    if width as u64 * height as u64 > IMAGE_PIXELS.max {
+        let limit = IMAGE_PIXELS.amount();
+        return Err(Error::request(format!("would have {width}x{height} pixels, the limit is {limit}")));
     }
     Ok(if scale.up == scale.down { image.clone() } else { horizontal(&vertical(image, scale), scale) })
 }

@@ -1,7 +1,6 @@
 //! A zip of image files, read in place.
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,12 +8,8 @@ use zip::ZipArchive;
 use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 
 use super::{Classes, Dataset, Image, is_image_name};
-use crate::error::{Error, Result};
-
-/// Limit of the entries of an archive.
-const MAX_ENTRIES: usize = 4 << 20;
-/// Size limit of an image file after decompression, in bytes.
-const MAX_ENTRY: u64 = 64 << 20;
+use crate::error::{Error, Result, visible};
+use crate::limits::{self, ZIP_ENTRIES, ZIP_IMAGE};
 
 /// PNG, JPEG and WebP entries of a zip, ordered by the bytes of their names. Classes come from EDM's `dataset.json`.
 ///
@@ -43,12 +38,10 @@ struct DatasetJson {
 impl Zip {
     /// Reads the central directory; an error if it has no images.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io(path))?;
+        let file = limits::open(path)?;
         let archive =
             ZipArchive::new(BufReader::new(file)).map_err(|e| Error::file(path, format!("not a readable zip: {e}")))?;
-        if archive.len() > MAX_ENTRIES {
-            return Err(Error::file(path, format!("{} entries, more than the limit of {MAX_ENTRIES}", archive.len())));
-        }
+        ZIP_ENTRIES.check(archive.len() as u64).map_err(|why| Error::file(path, why))?;
         let directory = archive.metadata();
         let (mut entries, mut labels) = (Vec::new(), None);
         for index in 0..directory.len() {
@@ -71,21 +64,20 @@ impl Zip {
     }
 
     fn read(&self, entry_index: usize, name: &str) -> Result<Vec<u8>> {
-        let bad = |reason: String| Error::file(&self.path, format!("{name}: {reason}"));
-        let too_large = || bad(format!("unpacks to more than the limit of {} MiB", MAX_ENTRY >> 20));
+        let bad = |reason: String| Error::file(&self.path, format!("{}: {reason}", visible(name)));
+        let too_large = || bad(format!("unpacks to more than the limit of {} MiB", ZIP_IMAGE.max >> 20));
         // Every call opens the file again, so that threads do not wait for a shared file position.
-        let mut file = BufReader::new(File::open(&self.path).map_err(Error::io(&self.path))?);
+        let mut file = BufReader::new(limits::open(&self.path)?);
         let entry = self.directory.entry(entry_index).map_err(|e| bad(e.to_string()))?;
         let declared = entry.size();
-        if declared > MAX_ENTRY {
+        if declared > ZIP_IMAGE.max {
             return Err(too_large());
         }
         let reader = entry.with_reader(&mut file, ZipReadOptions::new()).map_err(|e| bad(e.to_string()))?;
-        let mut bytes = Vec::new();
         // The declared size is not trusted, so the limit is enforced while decompressing too.
-        reader.take(MAX_ENTRY + 1).read_to_end(&mut bytes).map_err(|e| bad(e.to_string()))?;
+        let bytes = limits::take(reader, ZIP_IMAGE.max).map_err(|e| bad(e.to_string()))?;
         match bytes.len() as u64 {
-            n if n > MAX_ENTRY => Err(too_large()),
+            n if n > ZIP_IMAGE.max => Err(too_large()),
             n if n != declared => Err(bad(format!("unpacks to {n} bytes, but {declared} were declared"))),
             _ => Ok(bytes),
         }
@@ -100,11 +92,11 @@ impl Dataset for Zip {
     fn get(&self, index: usize) -> Result<Image> {
         let (entry_index, name) = &self.entries[index];
         let bytes = self.read(*entry_index, name)?;
-        Image::decode(&bytes, format!("{}: {name}", self.path.display()))
+        Image::decode(&bytes, format!("{}: {}", self.path.display(), visible(name)))
     }
 
     fn name(&self, index: usize) -> String {
-        self.entries[index].1.clone()
+        visible(&self.entries[index].1).into_owned()
     }
 
     /// Those of `dataset.json`, or else the first directories of the images' names.

@@ -4,12 +4,11 @@ use super::{GuideRecipe, Noise, Pipeline, StartNoise};
 use crate::apply::{Application, Applied, Options};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::{RunConfig, SampleConfig};
-use crate::data::image::MAX_FILE;
 use crate::data::{Fit, Image, Image16, Planes};
 use crate::digest::sha256;
 use crate::engine::Device;
 use crate::error::{Error, Result};
-use crate::files::read_limited;
+use crate::limits;
 use crate::sample::Sampled;
 use crate::task::TaskConfig;
 use serde::{Deserialize, Serialize};
@@ -88,7 +87,7 @@ pub struct Source {
 impl Source {
     /// Reads a picture.
     pub fn read(path: &Path) -> Result<Self> {
-        Self::decode(read_limited(path, MAX_FILE)?, path)
+        Self::decode(limits::read(path, &limits::IMAGE_FILE)?, path)
     }
 
     /// The picture in the bytes of a file; of `path` only the file name is used, for messages and recipes.
@@ -201,7 +200,7 @@ impl EditRecipe {
                 // Rows of large pictures are written as they are finished, so a file is needed.
                 let name = format!("crossfade-reproduce-{}-{}.png", std::process::id(), self.index);
                 let file = std::env::temp_dir().join(name);
-                let made = pipeline.change(picture, self, &file).and_then(|_| read_limited(&file, MAX_FILE));
+                let made = pipeline.change(picture, self, &file).and_then(|_| limits::read(&file, &limits::IMAGE_FILE));
                 let _ = std::fs::remove_file(&file);
                 made
             }

@@ -2,11 +2,10 @@
 use super::{GuideRecipe, Pipeline, StartNoise};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::{RunConfig, SampleConfig};
-use crate::data::image::MAX_FILE;
 use crate::data::{Image, png_text};
 use crate::engine::Device;
 use crate::error::{Error, Result};
-use crate::files::read_limited;
+use crate::limits;
 use crate::models;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -122,7 +121,7 @@ pub fn reproduce(path: &Path, checkpoint: Option<&Path>, guide: Option<&Path>, d
 
 /// The text of a PNG file with this keyword, if it has one, and the bytes of the file.
 pub(super) fn stored_text(path: &Path, keyword: &str) -> Result<(Option<String>, Vec<u8>)> {
-    let bytes = read_limited(path, MAX_FILE)?;
+    let bytes = limits::read(path, &limits::IMAGE_FILE)?;
     let text = png_text(&bytes, path)?.into_iter().find(|(key, _)| key == keyword).map(|(_, text)| text);
     Ok((text, bytes))
 }

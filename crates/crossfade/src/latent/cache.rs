@@ -5,6 +5,7 @@ use crate::data::planes::append_planes;
 use crate::data::{Dataset, Image};
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
+use crate::files::Folder;
 use crate::nn::Posterior;
 use crate::nn::weights::collect;
 use crate::tensorfile::{TensorFile, write_rows};
@@ -49,6 +50,7 @@ impl LatentCache {
                            latent.cache";
             return Err(Error::file(path, message));
         }
+        file.verify()?;
         let rows = set.len() * if mirrored { 2 } else { 1 };
         match file.shapes().as_slice() {
             [(name, shape)] if name == MOMENTS && shape.len() == 4 && shape[0] == rows => {
@@ -80,9 +82,7 @@ fn encode(
     content: &str,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<()> {
-    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-    }
+    let _folder = Folder::of(path)?;
     let first = set.get(0)?;
     let (count, f) = (set.len(), latent.factor());
     let rows = count * if mirrored { 2 } else { 1 };

@@ -6,9 +6,8 @@ use npyz::{NpyFile, Order};
 
 use super::pairs::{Channel, Protocol};
 use crate::data::Image;
-use crate::data::image::{MAX_FILE, MAX_PIXELS};
 use crate::error::{Error, Result};
-use crate::files::read_limited;
+use crate::limits;
 
 /// An image with values from 0 to 255, top row first, channels interleaved; 1 channel (grey) or 3 (RGB).
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +57,7 @@ impl From<&Image> for Raster {
 impl Raster {
     /// Reads a PNG, JPEG or WebP, or a `.npy` array `[H, W]`, `[H, W, 1]` or `[H, W, 3]` of bytes or of floats from 0 to 1.
     pub fn load(path: &Path) -> Result<Self> {
-        let bytes = read_limited(path, MAX_FILE)?;
+        let bytes = limits::read(path, &limits::IMAGE_FILE)?;
         if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
             let floats = FloatImage::from_npy(&bytes).map_err(|message| Error::file(path, message))?;
             return Ok(Self::Floats(floats));
@@ -155,8 +154,8 @@ impl FloatImage {
         if file.order() != Order::C {
             return Err("an array in Fortran order; save it with numpy.ascontiguousarray".into());
         }
-        if height == 0 || width == 0 || height.saturating_mul(width) > MAX_PIXELS {
-            return Err(format!("{width}x{height} pixels; expected 1 to {} million", MAX_PIXELS >> 20));
+        if height == 0 || width == 0 || height.saturating_mul(width) > limits::IMAGE_PIXELS.max {
+            return Err(format!("{width}x{height} pixels; expected 1 to {} million", limits::IMAGE_PIXELS.max >> 20));
         }
         let (dtype, damaged) = (file.dtype().descr(), |e: std::io::Error| format!("the array is damaged: {e}"));
         let values: Vec<f64> = match dtype.trim_matches(['\'', '"']) {

@@ -7,11 +7,8 @@ use serde_json::Value;
 
 use super::Report;
 use crate::error::{Error, Result};
-use crate::files::read_limited;
+use crate::limits;
 use crate::rng::{Purpose, Stream};
-
-/// Size limit of a report in bytes.
-const MAX_REPORT: u64 = 64 << 20;
 
 /// Mean and standard deviation of repeated measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -236,7 +233,7 @@ pub struct Reported {
 /// Reads the value called `name`, or the one with the name of the report's metric.
 pub fn read_report(path: &Path, name: Option<&str>) -> Result<Reported> {
     let bad = |message: String| Error::file(path, message);
-    let json: Value = serde_json::from_slice(&read_limited(path, MAX_REPORT)?)
+    let json: Value = serde_json::from_slice(&limits::read(path, &limits::REPORT)?)
         .map_err(|e| bad(format!("neither a number nor a report of `crossfade eval --json`: {e}")))?;
     let pairs = |key: &str| -> Vec<(String, Value)> {
         let list = json.get(key).and_then(Value::as_array).into_iter().flatten();

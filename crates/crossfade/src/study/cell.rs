@@ -4,15 +4,13 @@ use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, SampleConfig, Study, Training};
 use crate::digest::sha256;
 use crate::error::{Error, Result};
-use crate::files::{read_limited, write_atomic};
+use crate::files::write_atomic;
+use crate::limits;
 use crate::sample::Sampler;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// The size limit of these files.
-pub(super) const MAX_BYTES: u64 = 16 << 20;
 
 /// The fact that identifies the weights of the metric's network.
 pub(super) const WEIGHTS: &str = "weights sha256";
@@ -194,7 +192,7 @@ impl StudyDir {
 
 /// Reads a file that may not exist.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
-    match read_limited(path, MAX_BYTES) {
+    match limits::read(path, &limits::CELL) {
         Ok(bytes) => {
             let bad = |e: serde_json::Error| Error::file(path, format!("damaged or of another version: {e}"));
             serde_json::from_slice(&bytes).map(Some).map_err(bad)

@@ -3,10 +3,9 @@ use super::cell::{CellResult, Identity, Record, StudyDir, read, readable, write}
 use super::results::{Results, collate};
 use crate::config::Training;
 use crate::data::Image;
-use crate::data::image::MAX_FILE;
 use crate::error::{Error, Result};
-use crate::files::read_limited;
 use crate::files::write_atomic;
+use crate::limits;
 use std::path::{Path, PathBuf};
 
 /// Merges the results of `shards` into `out` and writes table, charts and report. A model in two shards must have the same
@@ -76,7 +75,7 @@ fn copy(from: &Path, to: &Path, is_whole: &dyn Fn(&Path) -> bool) -> Result<()> 
         // Temporary files of a write in progress start with a dot.
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
         if !hidden && !is_whole(&target) && is_whole(&path) {
-            write_atomic(&target, &read_limited(&path, MAX_FILE)?)?;
+            write_atomic(&target, &limits::read(&path, &limits::IMAGE_FILE)?)?;
         }
     }
     Ok(())

@@ -5,10 +5,9 @@ use super::page::{Page, Td};
 use super::results::Results;
 use super::table::number;
 use crate::data::Image;
-use crate::data::image::MAX_FILE;
 use crate::error::{Error, Result};
-use crate::files::read_limited;
 use crate::files::write_atomic;
+use crate::limits;
 use crate::metrics::features::FEW;
 
 impl Results {
@@ -146,7 +145,7 @@ impl Results {
                 let Some(entry) = entry else { continue };
                 // Sheets are illustrations: a missing one is left out.
                 let path = dir.sheet(&entry.sheet);
-                let Ok(png) = read_limited(&path, MAX_FILE) else { continue };
+                let Ok(png) = limits::read(&path, &limits::IMAGE_FILE) else { continue };
                 let Ok(Image { width, .. }) = Image::decode(&png, &path) else { continue };
                 let caption = format!("{}, {column} {}", row.label, self.columns_are);
                 page.picture(&png, width, (540 / width).max(1), &caption);

@@ -1,7 +1,7 @@
 //! Writing safetensors files. It is done by hand because the writer of the `safetensors` crate keeps its metadata in a
 //! hash map, whose order differs from run to run: the same weights would not give the same file.
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
 use flate2::Crc;
@@ -76,12 +76,18 @@ pub(crate) fn write_rows(
     metadata: &BTreeMap<String, String>,
     rows: &mut dyn FnMut(usize) -> Result<Vec<f32>>,
 ) -> Result<()> {
-    let header = header(&[(name, shape, Element::F32)], metadata);
+    // The checksum is known only after the last row: its place in the header is filled in then.
+    let with_checksum = |sum: u32| {
+        let mut metadata = metadata.clone();
+        metadata.insert(CHECKSUM.to_owned(), format!("{sum:08x}"));
+        header(&[(name, shape, Element::F32)], &metadata)
+    };
+    let mut crc = Crc::new();
     let width: usize = shape[1..].iter().product();
     // The closure can only return I/O errors, so the caller's own error leaves it through this variable.
     let mut failure = None;
     let written = write_whole(path, |file| {
-        file.write_all(&header)?;
+        file.write_all(&with_checksum(0))?;
         let mut row = 0;
         while row < shape[0] {
             let values = rows(row).map_err(|e| {
@@ -90,9 +96,13 @@ pub(crate) fn write_rows(
             })?;
             assert!(!values.is_empty() && values.len().is_multiple_of(width), "rows of {width} values");
             row += values.len() / width;
-            blocks(&values, Element::F32).try_for_each(|bytes| file.write_all(&bytes))?;
+            blocks(&values, Element::F32).try_for_each(|bytes| {
+                crc.update(&bytes);
+                file.write_all(&bytes)
+            })?;
         }
-        Ok(())
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&with_checksum(crc.sum()))
     });
     failure.map_or(written, Err)
 }

@@ -1,14 +1,11 @@
 //! Recognises the format of a file and checks that its pickles are harmless, before the tensor reader opens it.
 use super::scan::scan;
 use crate::error::{Error, Result};
+use crate::limits::{self, PICKLE, TORCH_ENTRIES};
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 use std::path::Path;
 
-/// Size limit of a pickle in bytes; that of a trainer's checkpoint with 800 tensors has about half a megabyte.
-const MAX_PICKLE: u64 = 64 << 20;
-/// Limit of the entries of a zip archive.
-const MAX_ENTRIES: usize = 400_000;
 /// Position of the magic string `ustar` in a tar header.
 const TAR_MAGIC_AT: usize = 257;
 /// The magic number 0x1950a86a20f9469cfc6c of legacy files, as pickle protocols 2 and 0 write it.
@@ -29,12 +26,8 @@ pub(super) enum Container {
 /// Recognises the format of `path` by its content, and refuses pickles that refer to anything but tensors and plain
 /// values.
 pub(super) fn inspect(path: &Path) -> Result<Container> {
-    let file = File::open(path).map_err(Error::io(path))?;
-    if !file.metadata().map_err(Error::io(path))?.is_file() {
-        return Err(Error::file(path, "not a file"));
-    }
-    let mut header = Vec::new();
-    (&file).take(TAR_MAGIC_AT as u64 + 5).read_to_end(&mut header).map_err(Error::io(path))?;
+    let file = limits::open(path)?;
+    let header = limits::take(&file, TAR_MAGIC_AT as u64 + 4).map_err(Error::io(path))?;
 
     if header.starts_with(b"PK\x03\x04") || header.starts_with(b"PK\x05\x06") {
         scan_pickle(path, &zip_pickle(path, file)?)?;
@@ -72,10 +65,7 @@ fn scan_pickle(path: &Path, bytes: &[u8]) -> Result<usize> {
 
 /// The first bytes of a file, up to the size limit of a pickle.
 fn head(path: &Path) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(Error::io(path))?;
-    file.take(MAX_PICKLE).read_to_end(&mut bytes).map_err(Error::io(path))?;
-    Ok(bytes)
+    limits::take(limits::open(path)?, PICKLE.max).map_err(Error::io(path))
 }
 
 /// The `data.pkl` of a zip container. There must be exactly one: with several, the scan and the tensor reader might
@@ -84,12 +74,7 @@ fn zip_pickle(path: &Path, file: File) -> Result<Vec<u8>> {
     let damaged =
         |error: &dyn std::fmt::Display| Error::file(path, format!("damaged or truncated zip archive: {error}"));
     let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(|e| damaged(&e))?;
-    if archive.len() > MAX_ENTRIES {
-        return Err(Error::file(
-            path,
-            format!("{} entries in the zip archive, more than {MAX_ENTRIES}", archive.len()),
-        ));
-    }
+    TORCH_ENTRIES.check(archive.len() as u64).map_err(|why| Error::file(path, why))?;
     let names = archive.file_names().collect::<zip::result::ZipResult<Vec<_>>>().map_err(|e| damaged(&e))?;
     let pickles: Vec<usize> =
         (0..names.len()).filter(|&i| names[i] == "data.pkl" || names[i].ends_with("/data.pkl")).collect();
@@ -99,10 +84,7 @@ fn zip_pickle(path: &Path, file: File) -> Result<Vec<u8>> {
     // The checksum is left to the tensor reader: checking it here would refuse files saved with compute_crc32=False.
     let options = zip::ZipReadOptions::new().ignore_crc32(true);
     let entry = archive.by_index_with_options(index, options).map_err(|e| damaged(&e))?;
-    let mut bytes = Vec::new();
-    entry.take(MAX_PICKLE + 1).read_to_end(&mut bytes).map_err(|e| damaged(&e))?;
-    if bytes.len() as u64 > MAX_PICKLE {
-        return Err(Error::file(path, format!("data.pkl is larger than {MAX_PICKLE} bytes")));
-    }
+    let bytes = limits::take(entry, PICKLE.max).map_err(|e| damaged(&e))?;
+    PICKLE.check(bytes.len() as u64).map_err(|why| Error::file(path, why))?;
     Ok(bytes)
 }

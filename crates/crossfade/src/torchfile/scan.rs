@@ -8,7 +8,7 @@ use crate::pickle::{Atom, Container, Reader, Step, run};
 use std::rc::Rc;
 
 /// Limit of the nesting of containers; a trainer's checkpoint has six levels.
-const MAX_DEPTH: u32 = 64;
+const MAX_DEPTH: u32 = crate::limits::PICKLE_DEPTH.max as u32;
 /// Longest string that is kept as a possible name of a module or a class.
 const MAX_GLOBAL: usize = 256;
 

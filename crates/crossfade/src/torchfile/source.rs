@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// Limit of the tensors in one state dict.
-const MAX_TENSORS: usize = 100_000;
+const MAX_TENSORS: usize = crate::limits::TORCH_TENSORS.size();
 /// Limit of the selected weights as f32, in bytes: two billion parameters, four times the largest known network.
-const MAX_TOTAL: u64 = 8 << 30;
+const MAX_TOTAL: u64 = crate::limits::TORCH_MEMORY.max;
 /// Tensors may share storage, but all together may claim at most this many times the size of their file. Otherwise a
 /// small file could fill the memory with views of one storage.
 const MAX_SHARING: u64 = 8;

@@ -2,6 +2,7 @@
 mod edges;
 mod features;
 mod likelihood;
+mod nearest;
 mod pairs;
 mod regions;
 mod registered;
@@ -22,6 +23,8 @@ pub enum EvalCommand {
     #[command(flatten)]
     Likelihood(likelihood::LikelihoodCommand),
     #[command(flatten)]
+    Nearest(nearest::NearestCommand),
+    #[command(flatten)]
     Registered(registered::RegisteredCommand),
     #[command(flatten)]
     Lpips(pairs::LpipsCommand),
@@ -40,6 +43,7 @@ pub fn run(command: &EvalCommand, context: &Context) -> Result<()> {
     match command {
         EvalCommand::Features(command) => features::run(command, context),
         EvalCommand::Likelihood(command) => likelihood::run(command, context),
+        EvalCommand::Nearest(command) => nearest::run(command, context),
         EvalCommand::Registered(command) => registered::run(command, context),
         EvalCommand::Lpips(command) => pairs::lpips(command, context),
         EvalCommand::Saliency(command) => saliency::run(command, context),

@@ -79,7 +79,7 @@ impl Dataset for Paired {
 
     fn name(&self, index: usize) -> String {
         let path = &self.files[index].0;
-        path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
+        crate::error::shown(path.strip_prefix(&self.root).unwrap_or(path))
     }
 
     fn describe(&self) -> String {

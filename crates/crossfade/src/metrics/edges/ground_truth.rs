@@ -7,7 +7,7 @@ use crate::data::mat::{Numbers, Value, read_mat};
 use crate::error::{Error, Result};
 
 /// Limit of the values of an image in a MATLAB file.
-const MAX_PIXELS: usize = 64 << 20;
+const MAX_PIXELS: usize = crate::limits::IMAGE_PIXELS.size();
 
 /// The detection for one image.
 #[derive(Clone, Debug, PartialEq)]

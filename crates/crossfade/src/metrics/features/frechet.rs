@@ -7,6 +7,9 @@ use faer::{Mat, MatRef, Side};
 /// Below this number of images FID is mostly bias.
 pub const FEW: u64 = 10_000;
 
+/// Errors of a covariance in relation to its largest variance that count as rounding; some programs store 32 bits.
+const ROUNDING: f64 = 1e-4;
+
 /// A normal distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gaussian {
@@ -21,6 +24,29 @@ impl Gaussian {
     pub fn of(sums: &FeatureSums) -> Result<Self> {
         let mut sums = sums.clone();
         Ok(Self { covariance: sums.covariance()?, mean: sums.mean() })
+    }
+
+    /// The reason why these are no mean and covariance: the formula would give a number all the same, one that means nothing.
+    pub(super) fn check(&self) -> std::result::Result<(), String> {
+        let (dim, sigma) = (self.mean.len(), &self.covariance);
+        if !sigma.iter().chain(&self.mean).all(|v| v.is_finite()) {
+            return Err("it has values that are not finite".into());
+        }
+        let largest = sigma.iter().step_by(dim + 1).copied().fold(0.0, f64::max);
+        let rounding = ROUNDING * largest;
+        for row in 0..dim {
+            for column in 0..row {
+                let (a, b) = (sigma[row * dim + column], sigma[column * dim + row]);
+                if (a - b).abs() > rounding {
+                    return Err(format!("it is not symmetric: {a} and {b} at ({row}, {column})"));
+                }
+            }
+        }
+        // A Cholesky factor exists only without negative eigenvalues; those by rounding are lifted above zero.
+        let lift = rounding.max(f64::MIN_POSITIVE.sqrt());
+        let given = matrix(sigma, dim);
+        let lifted = Mat::from_fn(dim, dim, |r, c| given[(r, c)] + if r == c { lift } else { 0.0 });
+        lifted.llt(Side::Lower).map(|_| ()).map_err(|_| "it has negative eigenvalues".into())
     }
 
     fn trace(&self) -> f64 {
@@ -45,9 +71,7 @@ impl Frechet {
     /// Prepares distances to `reference`.
     pub fn to(reference: Gaussian) -> Result<Self> {
         let dim = reference.mean.len();
-        if !reference.covariance.iter().chain(&reference.mean).all(|v| v.is_finite()) {
-            return Err(Error::Run("statistics with values that are not finite".into()));
-        }
+        reference.check().map_err(|why| Error::Run(format!("statistics whose covariance is none: {why}")))?;
         let eigen = matrix(&reference.covariance, dim).self_adjoint_eigen(Side::Lower).map_err(not_solved)?;
         let (values, vectors) = (eigen.S().column_vector(), eigen.U());
         // With fewer images than features the covariance is singular, and rounding makes some of its zero eigenvalues

@@ -4,13 +4,10 @@ use super::Statistics;
 use super::npz::Npz;
 use crate::data::{Classes, DataConfig, Dataset, Filter, Fit, Image, Split};
 use crate::error::{Error, Result};
-use std::fs::File;
+use crate::limits::{self, NPZ_IMAGES};
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-/// Size limit of a compressed array of images in bytes. It has to be unpacked into memory completely.
-const MAX_UNPACKED: u64 = 4 << 30;
 
 /// An image set, or its stored statistics.
 pub enum Input {
@@ -152,7 +149,7 @@ impl NpzImages {
         let mut file = Npz::open(path)?;
         let (header, place) = file.header(&key)?;
         let sides = match header.shape[..] {
-            [n, h, w, c] if header.kind == "|u1" && n * h * w > 0 && matches!(c, 1 | 3) => [n, h, w, c],
+            [n, h, w, c] if header.kind == "|u1" && n.min(h).min(w) > 0 && matches!(c, 1 | 3) => [n, h, w, c],
             _ => {
                 let message = format!(
                     "array {key} holds {} of shape {:?}; expected images as |u1 (uint8) of shape N, H, W, 1 or 3, or \
@@ -164,7 +161,7 @@ impl NpzImages {
         };
         let bytes = match place {
             Some(place) => Bytes::Stored(place + header.start),
-            None => Bytes::Unpacked(file.bytes(&key, MAX_UNPACKED)?.1),
+            None => Bytes::Unpacked(file.bytes(&key, NPZ_IMAGES.max)?.1),
         };
         Ok(Self { path: path.to_path_buf(), key, shape: sides, bytes })
     }
@@ -186,7 +183,7 @@ impl Dataset for NpzImages {
             Bytes::Stored(start) => {
                 let mut pixels = vec![0; size];
                 // Opened for every image, so that threads do not share a file position.
-                let mut file = File::open(&self.path).map_err(Error::io(&self.path))?;
+                let mut file = limits::open(&self.path)?;
                 file.seek(SeekFrom::Start(start + (index * size) as u64)).map_err(Error::io(&self.path))?;
                 file.read_exact(&mut pixels).map_err(Error::io(&self.path))?;
                 pixels

@@ -1,17 +1,13 @@
 //! Reads and writes NumPy's `.npz` (a zip of `.npy` arrays), with limits when reading.
 use crate::error::{Error, Result};
 use crate::files::write_whole;
+use crate::limits::{self, NPZ_ARRAY, NPZ_HEADER};
 use npyz::{DType, NpyFile, Order};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
-
-/// Size limit of an array in bytes: the products of 8,192 features.
-const MAX_ARRAY: u64 = 512 << 20;
-/// Size limit of the header of an array in bytes.
-const MAX_HEADER: usize = 1 << 16;
 
 /// An archive of arrays.
 pub(super) struct Npz {
@@ -31,7 +27,7 @@ pub(super) struct Header {
 
 impl Npz {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = BufReader::new(File::open(path).map_err(Error::io(path))?);
+        let file = BufReader::new(limits::open(path)?);
         let archive = ZipArchive::new(file).map_err(|e| Error::file(path, format!("not a readable npz: {e}")))?;
         Ok(Self { path: path.to_path_buf(), archive })
     }
@@ -60,8 +56,7 @@ impl Npz {
         let mut entry = self.archive.by_name(&format!("{name}.npy")).map_err(|e| bad(e.to_string()))?;
         let position = entry.data_start().filter(|_| entry.compression() == CompressionMethod::Stored);
         let size = entry.size();
-        let mut head = vec![];
-        entry.by_ref().take(MAX_HEADER as u64).read_to_end(&mut head).map_err(|e| bad(e.to_string()))?;
+        let head = limits::take(entry.by_ref(), NPZ_HEADER.max).map_err(|e| bad(e.to_string()))?;
         let header = parse(&head).map_err(bad)?;
         // Kinds look like `<f8`: byte order, type and width in bytes.
         let width: u64 = header.kind[2..].parse().unwrap_or(0);
@@ -80,9 +75,8 @@ impl Npz {
         if entry.size() > limit {
             return Err(bad(format!("{} bytes, more than the limit of {limit}", entry.size())));
         }
-        let mut bytes = Vec::with_capacity(entry.size() as usize);
         let declared = entry.size();
-        entry.take(limit + 1).read_to_end(&mut bytes).map_err(|e| bad(e.to_string()))?;
+        let mut bytes = limits::take(entry, limit).map_err(|e| bad(e.to_string()))?;
         if bytes.len() as u64 != declared {
             return Err(bad(format!("{} bytes where {declared} were declared", bytes.len())));
         }
@@ -92,7 +86,7 @@ impl Npz {
 
     /// Shape and values of an array of f8, f4 or i8.
     pub(super) fn numbers(&mut self, name: &str) -> Result<(Vec<usize>, Vec<f64>)> {
-        let (header, bytes) = self.bytes(name, MAX_ARRAY)?;
+        let (header, bytes) = self.bytes(name, NPZ_ARRAY.max)?;
         let values = match header.kind.as_str() {
             "<f8" => bytes.as_chunks().0.iter().map(|&b| f64::from_le_bytes(b)).collect(),
             "<f4" => bytes.as_chunks().0.iter().map(|&b| f64::from(f32::from_le_bytes(b))).collect(),

@@ -126,16 +126,22 @@ impl Statistics {
             Ok((mean, square))
         };
         let (mean, covariance) = square(&mut file, "mu", "sigma")?;
+        let gaussian = Gaussian { mean, covariance };
+        gaussian.check().map_err(|why| Error::file(path, format!("sigma is no covariance: {why}")))?;
         let mut sums = None;
         if file.has("n") && file.has("sum") && file.has("outer") {
-            let n = file.numbers("n")?.1.first().copied().unwrap_or(0.0) as u64;
+            let n = file.numbers("n")?.1.first().copied().unwrap_or(0.0);
+            // Above 2^53 numbers are not whole any more, and a covariance needs two images.
+            if !(2.0..=9e15).contains(&n) || n.fract() != 0.0 {
+                return Err(Error::file(path, format!("n is {n}; statistics are of two images or more")));
+            }
             let (sum, outer) = square(&mut file, "sum", "outer")?;
-            sums = Some(FeatureSums::from_sums(n, sum, outer));
+            sums = Some(FeatureSums::from_sums(n as u64, sum, outer));
         }
         let protocol = (file.text("protocol")?)
             .map(|name| Protocol::parse(&name).map_err(|unknown| Error::file(path, unknown.to_string())));
         let (protocol, weights) = (protocol.transpose()?, file.text("weights")?);
-        Ok(Self { gaussian: Gaussian { mean, covariance }, sums, protocol, weights })
+        Ok(Self { gaussian, sums, protocol, weights })
     }
 
     /// An error if both are known to differ in protocol or weights. Unknown values are accepted, since pytorch-fid

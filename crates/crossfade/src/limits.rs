@@ -1,0 +1,223 @@
+//! What is read of files that nobody vouches for: every limit, and the only place that opens files for reading.
+//!
+//! A length, a count or a depth that a file states is not trusted before it was compared with its limit here, because it
+//! decides how much memory is allocated and how long a parser runs.
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Once;
+
+use crate::error::{Error, Result};
+
+/// What a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Pixels.
+    Pixels,
+    /// Things of any kind.
+    Count,
+    /// Levels of nesting.
+    Depth,
+}
+
+/// A limit: nothing larger is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Limit {
+    /// What is limited.
+    pub name: &'static str,
+    /// The largest value that is accepted.
+    pub max: u64,
+    /// What is counted.
+    pub unit: Unit,
+}
+
+macro_rules! limits {
+    ($($(#[$doc:meta])* $constant:ident = $name:literal, $max:expr, $unit:ident;)*) => {
+        $($(#[$doc])* pub const $constant: Limit = Limit { name: $name, max: $max, unit: Unit::$unit };)*
+        /// Every limit, in the order of the table in `docs/TRUST.md`.
+        pub const ALL: &[Limit] = &[$($constant),*];
+    };
+}
+
+limits! {
+    /// The largest photographs have about 100 MB.
+    IMAGE_FILE = "image file", 256 << 20, Bytes;
+    /// 8192x8192.
+    IMAGE_PIXELS = "pixels of an image", 64 << 20, Pixels;
+    /// `IMAGE_PIXELS` of 16-bit RGBA.
+    IMAGE_MEMORY = "memory of an image decoder", 512 << 20, Bytes;
+    /// A metric holds both images as 64-bit numbers: 16 bytes for each value.
+    METRIC_PIXELS = "pixels of an image that a metric compares", 16 << 20, Pixels;
+    /// A recipe takes a few kB.
+    PNG_TEXT = "texts of a PNG that are read, decompressed, in all", 1 << 20, Bytes;
+    /// One for each image of a large set.
+    ZIP_ENTRIES = "entries of a zip", 4 << 20, Count;
+    /// As much as a photograph takes.
+    ZIP_IMAGE = "image in a zip, unpacked", 64 << 20, Bytes;
+    /// The training images of MNIST take 47 MB.
+    IDX_FILE = "IDX file, unpacked", 2 << 30, Bytes;
+    /// A batch of CIFAR-10 takes 31 MB.
+    CIFAR_FILE = "file of CIFAR-10", 512 << 20, Bytes;
+    /// The annotations of BSDS500 take less than 1 MB.
+    MAT_FILE = "MATLAB file, packed and unpacked", 64 << 20, Bytes;
+    /// Annotations are nested four deep.
+    MAT_DEPTH = "nesting of a MATLAB file", 16, Depth;
+    /// The products of 8,192 features.
+    NPZ_ARRAY = "array of numbers in an npz", 512 << 20, Bytes;
+    /// NumPy pads headers to 64 bytes.
+    NPZ_HEADER = "header of an array in an npz", 1 << 16, Bytes;
+    /// Compressed images are unpacked into memory.
+    NPZ_IMAGES = "compressed images in an npz, unpacked", 4 << 30, Bytes;
+    /// The largest network of this toolkit needs 0.2 MB.
+    TENSOR_HEADER = "header of a safetensors file", 16 << 20, Bytes;
+    /// That of a checkpoint with 800 tensors has half a megabyte.
+    PICKLE = "pickle of a PyTorch file", 64 << 20, Bytes;
+    /// Each takes one step of the scanner.
+    PICKLE_OPCODES = "opcodes of a pickle", 2_000_000, Count;
+    /// PyTorch's own pickles are nested about ten deep.
+    PICKLE_DEPTH = "nesting of a pickle", 64, Depth;
+    /// Tensors are entries of their own.
+    TORCH_ENTRIES = "entries of a PyTorch file", 400_000, Count;
+    /// The largest network of this toolkit has about a thousand.
+    TORCH_TENSORS = "tensors of a PyTorch file", 100_000, Count;
+    /// Weights, their average and two moments of the optimiser of a large network.
+    TORCH_MEMORY = "tensors of a PyTorch file, in all", 8 << 30, Bytes;
+    /// Presets take 2 kB.
+    CONFIG = "configuration, in a file or in a checkpoint", 256 << 10, Bytes;
+    /// Presets have about 60.
+    CONFIG_KEYS = "keys of a configuration", 10_000, Count;
+    /// Presets are nested three deep.
+    CONFIG_DEPTH = "nesting of a configuration", 16, Depth;
+    /// More never fit into memory.
+    BATCH = "images of a batch", 1 << 16, Count;
+    /// 8 GiB of 32-bit numbers.
+    BATCH_VALUES = "numbers of a batch of images", 1 << 31, Count;
+    /// A line takes about 200 bytes.
+    LOG = "log of a training", 1 << 30, Bytes;
+    /// One value for each image.
+    REPORT = "report of an evaluation", 64 << 20, Bytes;
+    /// A cell of a table takes a few kB.
+    CELL = "result of a study", 16 << 20, Bytes;
+    /// One line.
+    TOKEN = "file of a token", 1 << 20, Bytes;
+}
+
+impl Limit {
+    /// The number with its unit, as it is printed.
+    pub fn amount(&self) -> String {
+        let binary = [(1u64 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+        let round = binary.iter().find(|(size, _)| self.max.is_multiple_of(*size)).filter(|_| self.max > 0);
+        match (self.unit, round) {
+            (Unit::Bytes, Some((size, prefix))) => format!("{} {prefix}B", self.max / size),
+            (Unit::Bytes, None) => format!("{} bytes", self.max),
+            (Unit::Pixels, _) => format!("{} million", self.max >> 20),
+            (Unit::Count | Unit::Depth, _) => self.max.to_string(),
+        }
+    }
+
+    /// The reason why `found` is refused, or nothing.
+    pub fn check(&self, found: u64) -> std::result::Result<(), String> {
+        if found <= self.max { Ok(()) } else { Err(self.reason(found)) }
+    }
+
+    fn reason(&self, found: impl std::fmt::Display) -> String {
+        format!(
+            "{found} is more than the limit of {} ({}); `crossfade --limits` lists all limits",
+            self.amount(),
+            self.name
+        )
+    }
+
+    /// As a size in memory.
+    pub const fn size(&self) -> usize {
+        self.max as usize
+    }
+}
+
+/// Opens a regular file. Others are refused before they are opened: opening a pipe would wait for its writer.
+pub fn open(path: &Path) -> Result<File> {
+    let kind = std::fs::metadata(path).map_err(Error::io(path))?.file_type();
+    if !kind.is_file() {
+        let what = if kind.is_dir() { "a directory" } else { "a pipe, a device or a socket" };
+        return Err(Error::file(path, format!("is {what}; expected a file")));
+    }
+    File::open(path).map_err(Error::io(path))
+}
+
+/// Reads a complete file within a limit.
+pub fn read(path: &Path, limit: &Limit) -> Result<Vec<u8>> {
+    read_at_most(path, limit.max).and_then(|bytes| bytes.ok_or_else(|| Error::file(path, limit.reason("its size"))))
+}
+
+/// Reads a complete file of at most `max` bytes, where that is known exactly; nothing if it is longer.
+pub fn read_at_most(path: &Path, max: u64) -> Result<Option<Vec<u8>>> {
+    let file = open(path)?;
+    let length = file.metadata().map_err(Error::io(path))?.len();
+    if length > max {
+        return Ok(None);
+    }
+    let mut bytes = Vec::with_capacity(length as usize);
+    // The file may have grown since its length was read, so the limit is enforced while reading too.
+    file.take(max.saturating_add(1)).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    Ok((bytes.len() as u64 <= max).then_some(bytes))
+}
+
+/// The text of a file within a limit. Bytes that are no UTF-8 are replaced, for files of which single lines may be damaged.
+pub fn read_text_lossy(path: &Path, limit: &Limit) -> Result<String> {
+    Ok(String::from_utf8_lossy(&read(path, limit)?).into_owned())
+}
+
+/// All that is left in `reader`, which often decompresses, or the first `max` + 1 bytes of it: one byte too many shows the
+/// caller that there is more.
+pub fn take(reader: impl Read, max: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+thread_local! {
+    static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Runs the decoder of another crate on untrusted bytes. If it panics, that is an error of the file, which is then named.
+///
+/// The crate `png` 0.18.1 panics where the palette of an indexed image has a length that is no multiple of 3; that is a
+/// defect to be reported there, but the next one in some decoder must not end a training either.
+pub fn guarded<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    static HOOK: Once = Once::new();
+    // Without this the panic would be printed although it is handled. Panics of everything else are printed as before.
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                before(info);
+            }
+        }));
+    });
+    let outer = QUIET.replace(true);
+    // A decoder owns all that it changes, so nothing that is half changed can be seen afterwards.
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode));
+    QUIET.set(outer);
+    result.unwrap_or_else(|_| Err(Error::file(path, "is damaged in a way that its decoder does not handle")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_stops_at_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.bin");
+        std::fs::write(&path, [7; 100]).unwrap();
+        let limit = |max| Limit { name: "a test", max, unit: Unit::Bytes };
+        assert_eq!(read(&path, &limit(100)).unwrap().len(), 100);
+        let message = read(&path, &limit(99)).unwrap_err().to_string();
+        assert!(message.contains("a.bin") && message.contains("99 bytes"), "{message}");
+        assert_eq!(take(&[7u8; 100][..], 10).unwrap().len(), 11);
+    }
+}
