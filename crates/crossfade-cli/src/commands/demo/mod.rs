@@ -1,7 +1,6 @@
 //! `crossfade demo`.
 mod page;
 mod pictures;
-mod scene;
 mod tasks;
 mod training;
 

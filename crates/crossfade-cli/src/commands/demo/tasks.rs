@@ -1,6 +1,6 @@
-//! Every task whose model ships, applied to the drawn scene.
+//! Every task whose model ships, applied to a photograph that ships too (`assets/README.md` has their licences).
 use super::pictures::per_image;
-use super::{Cell, Row, Section, result, scene};
+use super::{Cell, Row, Section, result};
 use crate::context::Context;
 use anyhow::{Context as _, Result};
 use crossfade::apply::{Application, Options};
@@ -13,31 +13,37 @@ use crossfade::task::masks::{HoleBox, Mask};
 use std::path::Path;
 use std::time::Instant;
 
-/// The size of the scene.
-const SIZE: (usize, usize) = (256, 192);
-/// What is cut out for inpainting: left, top, width, height.
-const HOLES: [HoleBox; 3] = [HoleBox([24, 40, 40, 28]), HoleBox([100, 108, 44, 36]), HoleBox([182, 20, 26, 44])];
+/// A photograph as bytes of a JPEG, with its file name.
+type Photograph = (&'static str, &'static [u8]);
+const CAT: Photograph = ("cat.jpg", include_bytes!("../../../assets/cat.jpg"));
+const CUP: Photograph = ("cup.jpg", include_bytes!("../../../assets/cup.jpg"));
+const ASTRONAUT: Photograph = ("astronaut.jpg", include_bytes!("../../../assets/astronaut.jpg"));
+/// The tasks with the title and the photograph of each.
+const TASKS: [(&str, &str, Photograph); 4] = [
+    ("super-resolution", "Super-resolution", CAT),
+    ("inpainting", "Inpainting", ASTRONAUT),
+    ("saliency", "Saliency", CUP),
+    ("edges", "Edges", CUP),
+];
+/// What is cut out of the astronaut for inpainting: left, top, width, height.
+const HOLES: [HoleBox; 3] = [HoleBox([52, 30, 18, 10]), HoleBox([8, 20, 20, 20]), HoleBox([92, 84, 22, 18])];
 
 /// The section of the tasks; none if no model ships for one.
 pub fn section(out: &Path, context: &Context) -> Result<Option<Section>> {
-    let kinds = ["super-resolution", "inpainting", "saliency", "edges"];
-    let shipped: Vec<_> = kinds.into_iter().filter_map(models::default_of).collect();
-    if shipped.is_empty() {
-        return Ok(None);
-    }
-    let scene = scene::scene(SIZE.0, SIZE.1);
-    write_atomic(result(out, "scene"), &scene.encode_png(&[])?)?;
     let mut rows = vec![];
-    for model in shipped {
-        context.note(format_args!("{} …", model.task));
-        rows.push(row(model, &scene, out, context).with_context(|| format!("the model {}", model.name))?);
+    for (task, title, (name, jpeg)) in TASKS {
+        let Some(model) = models::default_of(task) else { continue };
+        context.note(format_args!("{task} …"));
+        let photograph = Image::decode(jpeg, Path::new(name))?;
+        write_atomic(out.join(name), jpeg)?;
+        rows.push(row(model, title, &photograph, out, context).with_context(|| format!("the model {}", model.name))?);
     }
-    let text = "The scene is drawn by formulas; the models have never seen it.";
-    Ok(Some(Section { title: "Tasks".into(), text: text.into(), rows }))
+    let text = "The models have never seen these photographs.";
+    Ok((!rows.is_empty()).then(|| Section { title: "Tasks".into(), text: text.into(), rows }))
 }
 
-/// A task applied to the scene: its input, and its result.
-fn row(model: &models::Model, scene: &Image, out: &Path, context: &Context) -> Result<Row> {
+/// A task applied to a photograph: its input, and its result.
+fn row(model: &models::Model, title: &str, photograph: &Image, out: &Path, context: &Context) -> Result<Row> {
     let checkpoint = Checkpoint::open(Path::new(model.name))?;
     let config = &checkpoint.config;
     let pipeline = Pipeline::open(&checkpoint, Weights::Ema, &config.sample, &context.device)?;
@@ -48,7 +54,11 @@ fn row(model: &models::Model, scene: &Image, out: &Path, context: &Context) -> R
     let scale = config.task.task().scale();
     let resized =
         |image: &Image, width, height| resize(image, width, height, Filter::Bicubic, PassOrder::HorizontalFirst);
-    let input = if scale > 1 { resized(scene, scene.width / scale, scene.height / scale) } else { scene.clone() };
+    let input = if scale > 1 {
+        resized(photograph, photograph.width / scale, photograph.height / scale)
+    } else {
+        photograph.clone()
+    };
     let mask = (model.task == "inpainting").then(|| Mask::boxes(input.width, input.height, &HOLES)).transpose()?;
     let file = result(out, model.task);
     let began = Instant::now();
@@ -57,15 +67,15 @@ fn row(model: &models::Model, scene: &Image, out: &Path, context: &Context) -> R
     let mut cells = vec![];
     let mut show = |image: Image, caption: String| cells.push(Cell { image, caption });
     if let Some(mask) = &mask {
-        show(with_holes(&input, mask), "the scene with holes".into());
+        show(with_holes(&input, mask), "with holes".into());
     } else if scale > 1 {
-        let plain = resized(&input, scene.width, scene.height);
-        let caption = |name: &str, image: &Image| format!("{name}, PSNR {:.1} dB", image.psnr(scene));
+        let plain = resized(&input, photograph.width, photograph.height);
+        let caption = |name: &str, image: &Image| format!("{name}, PSNR {:.1} dB", image.psnr(photograph));
         show(input.clone(), format!("{}x{} pixels", input.width, input.height));
         show(plain.clone(), caption("bicubic", &plain));
         show(made.clone(), caption(model.name, &made));
     } else {
-        show(input.clone(), "the scene".into());
+        show(input.clone(), "the photograph".into());
     }
     if scale == 1 {
         show(made, model.name.to_string());
@@ -73,16 +83,7 @@ fn row(model: &models::Model, scene: &Image, out: &Path, context: &Context) -> R
     let evaluations = pipeline.evaluations()?;
     let plural = if evaluations == 1 { "" } else { "s" };
     let note = format!("{evaluations} evaluation{plural}, {time}");
-    Ok(Row { label: title(model.task).into(), note, cells })
-}
-
-fn title(task: &str) -> &'static str {
-    match task {
-        "super-resolution" => "Super-resolution",
-        "inpainting" => "Inpainting",
-        "saliency" => "Saliency",
-        _ => "Edges",
-    }
+    Ok(Row { label: title.into(), note, cells })
 }
 
 /// The picture with grey holes.
