@@ -4,6 +4,7 @@ use crate::progress::Progress;
 use anyhow::{Context as _, Result};
 use crossfade::config::{AutoencoderRun, RunConfig};
 use crossfade::engine::{Device, device};
+use crossfade::error::visible_lines;
 use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
@@ -34,7 +35,7 @@ impl Context {
         if self.json {
             writeln!(stdout, "{}", serde_json::to_string_pretty(&json)?)?;
         } else {
-            writeln!(stdout, "{}", text.to_string().trim_end())?;
+            writeln!(stdout, "{}", visible_lines(text.to_string().trim_end()))?;
         }
         Ok(stdout.flush()?)
     }
@@ -50,7 +51,7 @@ impl Context {
     pub fn note(&self, text: impl Display) {
         if !self.quiet {
             // If standard error is closed there is nowhere left to report that.
-            let _ = writeln!(std::io::stderr().lock(), "{text}");
+            let _ = writeln!(std::io::stderr().lock(), "{}", visible_lines(&text.to_string()));
         }
     }
 

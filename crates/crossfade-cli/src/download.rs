@@ -1,16 +1,15 @@
 //! Files that are fetched on request: weights of metrics, models that are not in the program.
 use crate::context::Context;
 use anyhow::{Context as _, Result, bail};
-use std::fs::File;
+use crossfade::limits;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Reads at most one byte more than `limit`: enough to see that a file is too long, without reading all of it.
-pub fn read(file: &Path, limit: u64) -> Result<Vec<u8>> {
-    let mut bytes = vec![];
-    File::open(file).map_err(crossfade::Error::io(file))?.take(limit + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// Reads a file that must have `size` bytes; a longer one is refused without reading all of it.
+pub fn read(file: &Path, size: u64) -> Result<Vec<u8>> {
+    let longer = || crossfade::Error::file(file, format!("has more than the {size} bytes of the right file"));
+    Ok(limits::read_at_most(file, size)?.ok_or_else(longer)?)
 }
 
 /// Downloads a file of `size` bytes with the system's curl: two commands do not justify an HTTP client and certificates in the program.

@@ -1,5 +1,8 @@
 //! Input and output files of verbs that take one image or a folder of images.
 use crossfade::data::folder::Folder;
+use crossfade::error::Shown;
+use crossfade::files;
+use crossfade::nn::named::fnv1a;
 use crossfade::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// One image to process.
 pub struct ImageJob {
     /// File name, relative to the input folder.
-    pub name: String,
+    pub name: PathBuf,
     /// File to read.
     pub from: PathBuf,
     /// PNG file to write.
@@ -19,13 +22,13 @@ pub struct ImageJob {
 pub fn list_jobs(input: &Path, output: &Path) -> Result<Vec<ImageJob>> {
     let jobs: Vec<ImageJob> = if input.is_dir() {
         let job = |path: &PathBuf| ImageJob {
-            name: path.display().to_string(),
+            name: path.clone(),
             from: input.join(path),
             to: output.join(path).with_extension("png"),
         };
         Folder::open(input)?.files().iter().map(job).collect()
     } else {
-        let name = input.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = PathBuf::from(input.file_name().unwrap_or_default());
         let inside = output.join(&name).with_extension("png");
         let to = if output.is_dir() { inside } else { output.to_path_buf() };
         vec![ImageJob { name, from: input.to_path_buf(), to }]
@@ -50,7 +53,7 @@ pub fn check_overwrites(jobs: &[ImageJob], other_inputs: &[PathBuf], other_outpu
         }
         let path = std::path::absolute(to).map_err(Error::io(to))?;
         if let Some(first) = written.insert(path, from) {
-            let (first, from) = (first.display(), from.display());
+            let (first, from) = (first.shown(), from.shown());
             let problem = format!("would be written twice, for {first} and for {from}; rename one or write elsewhere");
             return Err(Error::file(to, problem));
         }
@@ -58,12 +61,16 @@ pub fn check_overwrites(jobs: &[ImageJob], other_inputs: &[PathBuf], other_outpu
     Ok(())
 }
 
-/// Creates the folder of a file that is about to be written.
-pub fn create_parent(file: &Path) -> Result<()> {
-    match file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        Some(folder) => std::fs::create_dir_all(folder).map_err(Error::io(folder)),
-        None => Ok(()),
+impl ImageJob {
+    /// The number that the noise of this image is drawn by: a function of its name, so that other files do not matter.
+    pub fn number(&self) -> u64 {
+        fnv1a(&self.name.to_string_lossy())
     }
+}
+
+/// The folders of all outputs; those that stay empty are removed when this is dropped.
+pub fn folders(jobs: &[ImageJob]) -> Result<files::Folder> {
+    files::Folder::of(jobs.iter().map(|job| job.to.as_path()))
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ fn print_error(error: &anyhow::Error) {
     let mut stderr = std::io::stderr().lock();
     let mut previous = String::new();
     for (depth, cause) in error.chain().enumerate() {
-        let text = cause.to_string();
+        let text = crossfade::error::visible_lines(&cause.to_string()).into_owned();
         if depth == 0 {
             let _ = writeln!(stderr, "error: {text}");
         } else if !previous.ends_with(&text) {

@@ -123,6 +123,9 @@ impl StoreAddress {
 pub struct ServeConfig {
     /// The address to listen on.
     pub bind: SocketAddr,
+    /// The address that clients know the server by, for the URLs of pictures. None for `http://` and the host that a request
+    /// names, which is wrong behind a proxy with TLS.
+    pub public_url: Option<String>,
     /// The models.
     pub models: Vec<ModelSource>,
     /// Where jobs are kept.
@@ -152,6 +155,7 @@ impl ServeConfig {
     pub fn new(bind: SocketAddr, models: Vec<ModelSource>, store: StoreAddress) -> Self {
         Self {
             bind,
+            public_url: None,
             models,
             store,
             tokens: vec![],

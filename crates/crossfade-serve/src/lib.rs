@@ -70,7 +70,7 @@ impl Server {
         let hub = Arc::new(events::Hub::new(config.previews));
         let parts = SchedulerParts { store, library, batcher, hub, metrics: metrics.clone() };
         let scheduler = Scheduler::start(parts, &config).map_err(failed("starting the scheduler"))?;
-        let app = api::App::new(&scheduler, metrics.clone(), config.limits.clone(), &config.tokens, address);
+        let app = api::App::new(&scheduler, metrics.clone(), &config, address);
         let router = api::router(&Arc::new(app));
         let (stop, stopped) = watch::channel(false);
         let most = config.limits.max_connections;

@@ -71,7 +71,7 @@ impl Run<'_> {
             }
         };
         let sampled = self.pipeline.sample(spec.seed, &starts, &mut observe)?;
-        for ((&index, start), image) in wanted.iter().zip(&starts).zip(self.pipeline.decode(sampled.x0.0)) {
+        for ((&index, start), image) in wanted.iter().zip(&starts).zip(self.pipeline.pictures(sampled.x0.0)?) {
             let recipe = Recipe::new(&self.loaded.checkpoint, Weights::Ema, self.pipeline, spec.seed, *start)?;
             let class = (!self.pipeline.class_names().is_empty()).then(|| recipe.sample.class.clone());
             let size = (image.width, image.height);

@@ -2,7 +2,7 @@
 //! with `optim.ema_profiles` has stored.
 use crate::checkpoint::{self, Checkpoint, Opened, RunDir, average_prefix};
 use crate::config::RunConfig;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::nn::BackboneConfig;
 use crate::tensorfile::{HostTensor, save_tensors};
 use crossfade_math::{PowerProfile, StoredAverage, reconstruct};
@@ -34,6 +34,7 @@ pub struct Averaged {
     /// The distance of its profile from the wanted one, relative to the latter's norm.
     pub error: f64,
     /// The checkpoint.
+    #[serde(serialize_with = "crate::error::serialize_path")]
     pub checkpoint: PathBuf,
 }
 
@@ -95,7 +96,7 @@ impl Snapshots {
             return Ok(());
         }
         let file = Opened::open(path)?;
-        let config = RunConfig::parse(&file.config, &path.display().to_string())?;
+        let config = RunConfig::parse(&file.config, &path.shown())?;
         config.must_resume_as(&self.config).map_err(|e| Error::file(path, format!("is of another run: {e}")))?;
         let mut tensors = file.read()?;
         for (coefficient, profile) in parts {

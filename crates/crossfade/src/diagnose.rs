@@ -3,7 +3,7 @@
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::data::Dataset;
 use crate::engine::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::generate::{BATCH, Pipeline, RATIOS, denoising_errors};
 use crate::lab::{Estimator, SharesConfig, SharesReport, SharesRow, SharesRun, Spectrum};
 use crate::sample::Sampler;
@@ -61,7 +61,7 @@ pub fn diagnose(
         }
     }
     let mut report = SharesReport::linear(set.describe(), data, rows, &RATIOS);
-    let (path, step) = (checkpoint.path.display(), checkpoint.step);
+    let (path, step) = (checkpoint.path.shown(), checkpoint.step);
     report.network = Some(format!("{path}, step {step}; {} images per run, seed {}", config.count, config.seed));
     match denoising_errors(checkpoint, config.weights, set, BATCH, device) {
         Ok(found) => {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum Error {
     /// A file or directory could not be read or written.
-    #[error("{}: {source}", shown(path))]
+    #[error("{}: {source}", path.shown())]
     Io {
         /// The file concerned.
         path: PathBuf,
@@ -16,7 +16,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A file is not what it should be: damaged, foreign, too large or hostile.
-    #[error("{}: {}", shown(path), visible_lines(message))]
+    #[error("{}: {}", path.shown(), visible_lines(message))]
     File {
         /// The file concerned.
         path: PathBuf,
@@ -27,10 +27,10 @@ pub enum Error {
     #[error("{}", visible_lines(.0))]
     Request(String),
     /// All problems of a configuration, one a line.
-    #[error("{}", .0.join("\n"))]
+    #[error("{}", visible_lines(&.0.join("\n")))]
     Config(Vec<String>),
     /// The run itself failed: the loss is NaN, or the device reported an error.
-    #[error("{0}")]
+    #[error("{}", visible_lines(.0))]
     Run(String),
 }
 
@@ -77,14 +77,32 @@ pub fn visible_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| !matches!(c, '\n' | '\t'))
 }
 
-/// A path as it may be printed or written into JSON, which holds no other bytes than UTF-8.
-pub fn shown(path: &Path) -> String {
-    visible(&path.to_string_lossy()).into_owned()
+/// A path as it may be printed. A test refuses `Path::display` in the sources: it prints what is in a name as it is.
+pub trait Shown {
+    /// The path as [`visible`] text; bytes that are no UTF-8 are replaced.
+    fn shown(&self) -> String;
 }
 
-/// [`shown`] for serde, whose own form of a path fails on names that are not UTF-8.
-pub fn serialize_shown<S: serde::Serializer>(path: &Path, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+impl Shown for Path {
+    fn shown(&self) -> String {
+        visible(&self.to_string_lossy()).into_owned()
+    }
+}
+
+/// A path in JSON, for reports: serde's own form of a path fails on names that are not UTF-8, after the work was done.
+pub fn serialize_path<S: serde::Serializer>(path: &Path, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
+}
+
+/// As [`serialize_path`], for a path that may be absent.
+pub fn serialize_optional_path<S: serde::Serializer>(
+    path: &Option<PathBuf>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => serialize_path(path, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 fn escaped(text: &str, wanted: impl Fn(char) -> bool) -> Cow<'_, str> {

@@ -2,11 +2,12 @@
 use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, Result, visible};
+use crate::error::{Error, Result, Shown, visible};
+use crate::limits::take;
 
 /// Writes `bytes` to `path` atomically.
 pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
@@ -34,7 +35,7 @@ pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) 
 /// is writing at this moment, which holds its lock, gets a second one.
 fn temporary(path: &Path) -> Result<(PathBuf, File)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let name = path.file_name().ok_or_else(|| Error::request(format!("{} is not a file name", path.display())))?;
+    let name = path.file_name().ok_or_else(|| Error::request(format!("{} is not a file name", path.shown())))?;
     let mut hasher = DefaultHasher::new();
     name.as_encoded_bytes().hash(&mut hasher);
     let owned = path.with_file_name(format!(".crossfade-{:016x}.tmp", hasher.finish()));
@@ -91,66 +92,128 @@ pub(crate) fn csv_field(text: &str) -> Cow<'_, str> {
 /// A folder for results. When this is dropped, the folders that were created for it are removed again if they are still
 /// empty, so that a failed command leaves nothing behind.
 #[must_use = "an empty folder is removed when this is dropped"]
+#[derive(Debug)]
 pub struct Folder(Vec<PathBuf>);
 
 impl Folder {
     /// Creates `path` and the folders above it, where they do not exist.
     pub fn create(path: &Path) -> Result<Self> {
-        let missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
-        let created = Self(path.ancestors().take_while(missing).map(Path::to_path_buf).collect());
-        fs::create_dir_all(path).map_err(Error::io(path))?;
+        let mut created = Self(vec![]);
+        created.add(path)?;
         Ok(created)
     }
 
-    /// The folder of a file that is about to be written.
-    pub fn of(file: &Path) -> Result<Self> {
-        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-        folder.map_or(Ok(Self(vec![])), Self::create)
+    /// The folders of files that are about to be written.
+    pub fn of<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
+        let mut created = Self(vec![]);
+        let folders = files.into_iter().filter_map(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
+        for folder in folders {
+            created.add(folder)?;
+        }
+        Ok(created)
+    }
+
+    fn add(&mut self, path: &Path) -> Result<()> {
+        let missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let mut missing: Vec<PathBuf> = path.ancestors().take_while(missing).map(Path::to_path_buf).collect();
+        missing.reverse();
+        // Noted before they are created, so that what a failure in the middle leaves is removed too.
+        self.0.extend(missing);
+        fs::create_dir_all(path).map_err(Error::io(path))
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
         // Innermost first. Removing fails where something was written, which is the usual case.
-        let _ = self.0.iter().try_for_each(fs::remove_dir);
+        self.0.iter().rev().for_each(|folder| {
+            let _ = fs::remove_dir(folder);
+        });
     }
 }
 
 /// Keeps other processes from writing to the folder of a run while this exists. The system releases the lock when the process
-/// ends, however it ends, so none is ever stale.
+/// ends, however it ends, so none is ever stale; what a killed process leaves is a file without a lock.
 #[must_use = "the lock is released when this is dropped"]
-pub struct FolderLock(#[allow(dead_code, reason = "the open file is the lock")] File);
+#[derive(Debug)]
+pub struct FolderLock {
+    path: PathBuf,
+    /// The open file is the lock.
+    _file: File,
+    /// Dropped last: the folder is removed if it was created for this and nothing else was written into it.
+    _folder: Folder,
+}
 
 impl FolderLock {
-    /// Locks `folder` by the file `.lock` in it, which tells the process and the host; an error if it is locked already.
+    /// Locks `folder`, which is created if it does not exist, by the file `.lock` in it, which tells the process and the host;
+    /// an error if it is locked already.
     pub fn take(folder: &Path) -> Result<Self> {
         let path = folder.join(".lock");
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file = options.map_err(Error::io(&path))?;
-        match file.try_lock() {
-            Ok(()) => {
-                let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-                let owner = format!("process {} on {}\n", std::process::id(), host.trim());
-                file.set_len(0).and_then(|()| file.write_all(owner.as_bytes())).map_err(Error::io(&path))?;
-                Ok(Self(file))
+        loop {
+            let created = Folder::create(folder)?;
+            let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+            let mut file = options.map_err(Error::io(&path))?;
+            match file.try_lock() {
+                // The owner before may have removed the file after it was opened here: a lock on it keeps nobody away.
+                Ok(()) if !is_at(&file, &path) => (),
+                Ok(()) => {
+                    let owner = format!("process {} on {}\n", std::process::id(), host());
+                    file.set_len(0).and_then(|()| file.write_all(owner.as_bytes())).map_err(Error::io(&path))?;
+                    return Ok(Self { path, _file: file, _folder: created });
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let owner = take(&file, 200).map_err(Error::io(&path))?;
+                    let owner = String::from_utf8_lossy(&owner).trim().to_owned();
+                    let owner = if owner.is_empty() { "another process" } else { &visible(&owner) };
+                    let problem = format!("is in use by {owner}; wait until it has ended or choose another directory");
+                    return Err(Error::request(format!("{} {problem}", folder.shown())));
+                }
+                // File systems without locks can still be trained on.
+                Err(TryLockError::Error(_)) => return Ok(Self { path, _file: file, _folder: created }),
             }
-            Err(TryLockError::WouldBlock) => {
-                let mut owner = String::new();
-                let _ = (&mut file).take(200).read_to_string(&mut owner);
-                let owner = visible(owner.trim()).into_owned();
-                let problem = format!("is in use by {owner}; wait until it has ended or choose another directory");
-                Err(Error::request(format!("{} {problem}", folder.display())))
-            }
-            // File systems without locks can still be trained on.
-            Err(TryLockError::Error(_)) => Ok(Self(file)),
         }
     }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // Before the lock is released, so that nobody else's file is removed.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Whether `path` is still this file.
+fn is_at(file: &File, path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let id = |data: &fs::Metadata| (data.dev(), data.ino());
+        matches!((&file.metadata(), &fs::metadata(path)), (Ok(a), Ok(b)) if id(a) == id(b))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = file;
+        path.exists()
+    }
+}
+
+/// The name of this machine, as far as the system tells it.
+fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "this machine".into() } else { name.trim().to_owned() }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
 
     #[test]
     fn a_failed_write_leaves_nothing_and_a_good_one_replaces() {
@@ -166,8 +229,67 @@ mod tests {
         fs::write(occupied.join("x"), b"x").unwrap();
         assert!(write_atomic(&occupied, b"bytes").is_err());
         assert!(write_atomic(dir.path().join("absent/file"), b"bytes").is_err());
-        let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        names.sort();
-        assert_eq!(names, ["a.bin", "occupied"]);
+        assert_eq!(names(dir.path()), ["a.bin", "occupied"]);
+    }
+
+    /// D11: what a killed process has left is removed by the next one that writes the same file, and nothing else is.
+    #[test]
+    fn a_temporary_file_of_a_killed_run_is_removed_by_the_next_write_of_the_same_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.png");
+        let (left, file) = temporary(&path).unwrap();
+        drop(file);
+        assert!(left.exists());
+        write_atomic(dir.path().join("b.png"), b"b").unwrap();
+        assert!(left.exists(), "another file does not own it");
+        write_atomic(&path, b"a").unwrap();
+        assert_eq!(names(dir.path()), ["a.png", "b.png"]);
+        // One that is being written at this moment is left alone, and both writes end well.
+        let (busy, _file) = temporary(&path).unwrap();
+        write_atomic(&path, b"again").unwrap();
+        assert!(busy.exists());
+        assert_eq!(fs::read(&path).unwrap(), b"again");
+    }
+
+    /// D16: the temporary name is not longer than the longest names that the file system takes.
+    #[test]
+    fn the_longest_names_can_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(format!("{}.png", "n".repeat(251)));
+        write_atomic(&path, b"x").unwrap();
+        assert_eq!(fs::read(path).unwrap(), b"x");
+    }
+
+    /// D15.
+    #[test]
+    fn folders_that_stay_empty_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        drop(Folder::of([at("a/b/1.png"), at("a/c/2.png"), at("d/3.png")].iter().map(PathBuf::as_path)).unwrap());
+        assert_eq!(names(dir.path()), [""; 0]);
+        let folder = Folder::of([at("a/b/1.png"), at("a/c/2.png")].iter().map(PathBuf::as_path)).unwrap();
+        write_atomic(at("a/c/2.png"), b"x").unwrap();
+        drop(folder);
+        assert_eq!(names(&at("a")), ["c"], "what holds something stays");
+        fs::create_dir(at("own")).unwrap();
+        drop(Folder::create(&at("own")).unwrap());
+        assert!(at("own").exists(), "a folder of the user stays");
+    }
+
+    /// D5.
+    #[test]
+    fn a_folder_is_locked_once_and_a_lock_without_an_owner_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        let lock = FolderLock::take(&run).unwrap();
+        let message = FolderLock::take(&run).unwrap_err().to_string();
+        assert!(message.contains(&format!("process {} on", std::process::id())), "{message}");
+        drop(lock);
+        assert!(!run.exists(), "a lock alone leaves nothing");
+        // A killed process leaves the file, but not the lock.
+        fs::create_dir(&run).unwrap();
+        fs::write(run.join(".lock"), "process 1 on elsewhere\n").unwrap();
+        drop(FolderLock::take(&run).unwrap());
+        assert_eq!(names(&run), [""; 0]);
     }
 }

@@ -4,7 +4,7 @@
 //! names them once with [`install`], with their bytes in itself ([`Content::Embedded`]) or in files beside it. Users of the
 //! library carry no weights.
 use crate::digest::sha256;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::files::write_atomic;
 use crate::limits;
 use crossfade_math::nearest;
@@ -155,7 +155,7 @@ impl Model {
 
     /// What to do if its file is nowhere.
     fn absent(&self) -> String {
-        let places: Vec<_> = directories().iter().map(|dir| dir.display().to_string()).collect();
+        let places: Vec<_> = directories().iter().map(|dir| dir.shown()).collect();
         let how = match self.content {
             Content::File { url: Some(_) } => format!("fetch it with `crossfade models get {}`, or ", self.name),
             _ => String::new(),

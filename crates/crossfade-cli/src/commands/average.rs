@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::average::{Averaged, Snapshots};
+use crossfade::error::Shown;
 use crossfade::study::{ProfileRequest, sweep_profiles};
 use std::path::PathBuf;
 
@@ -90,7 +91,7 @@ fn warn(averaged: &Averaged, context: &Context) {
 
 /// Makes an average, or measures several.
 pub fn run(args: &AverageArgs, context: &Context) -> Result<()> {
-    let averaging = || format!("averaging {}", args.run.display());
+    let averaging = || format!("averaging {}", args.run.shown());
     let Some(sigma) = args.sigma else { return sweep(args, context).with_context(averaging) };
     let out = args.out.clone().unwrap_or_else(|| args.run.join(format!("sigma-{sigma}.safetensors")));
     let made = Snapshots::open(&args.run).and_then(|snapshots| snapshots.average(sigma, args.at, &out));
@@ -102,7 +103,7 @@ pub fn run(args: &AverageArgs, context: &Context) -> Result<()> {
         made.step,
         made.stored,
         made.error,
-        out.display()
+        out.shown()
     );
     context.print(text, serde_json::to_value(&made)?)
 }
@@ -122,6 +123,6 @@ fn sweep(args: &AverageArgs, context: &Context) -> Result<()> {
     drop(shown);
     let Some(found) = found else { return Err(Stopped.into()) };
     found.averages.iter().for_each(|averaged| warn(averaged, context));
-    context.note(format_args!("chart: {}", found.chart.display()));
+    context.note(format_args!("chart: {}", found.chart.shown()));
     context.print(found.results.markdown(), serde_json::to_value(&found)?)
 }

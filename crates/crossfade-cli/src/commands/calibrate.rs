@@ -10,6 +10,7 @@ use crossfade::calibrate::{Fit, TimesConfig, calibrate, fit_times};
 use crossfade::checkpoint::Checkpoint;
 use crossfade::config::RunConfig;
 use crossfade::data::{Dataset, fitted};
+use crossfade::error::Shown;
 use crossfade::generate::{BATCH, Pipeline};
 use crossfade::latent::image_size;
 use crossfade::math::Blend;
@@ -186,7 +187,7 @@ fn times(
     let better: Vec<_> = fits.iter().filter(|fit| fit.is_better()).map(|fit| fit.fitted).collect();
     if args.save && !better.is_empty() {
         checkpoint.keep_times(&better).context("keeping the times in the checkpoint")?;
-        let _ = writeln!(text, "\nkept in {}: the grid auto uses them", checkpoint.path.display());
+        let _ = writeln!(text, "\nkept in {}: the grid auto uses them", checkpoint.path.shown());
     } else if args.save {
         return Err(Error::Run(format!("{text}\nnothing was kept")).into());
     } else {

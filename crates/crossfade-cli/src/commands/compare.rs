@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::interrupt::{Stopped, stop_on_interrupt};
 use anyhow::{Context as _, Result};
 use clap::Args;
+use crossfade::error::Shown;
 use crossfade::study::{Request, compare};
 use std::path::PathBuf;
 
@@ -55,11 +56,11 @@ pub fn run(args: &CompareArgs, context: &Context) -> Result<()> {
     let stop = stop_on_interrupt()?;
     let mut shown = ProgressBars::new(context);
     let found = compare(&args.request()?, &context.device, &stop, &mut |event| shown.tell(&event))
-        .with_context(|| format!("comparing {} and {}", args.a.display(), args.b.display()))?;
+        .with_context(|| format!("comparing {} and {}", args.a.shown(), args.b.shown()))?;
     drop(shown);
     let Some(found) = found else {
         return Err(Stopped.into());
     };
-    context.note(format_args!("pages: {} and report.html", args.out.join("comparison.html").display()));
+    context.note(format_args!("pages: {} and report.html", args.out.join("comparison.html").shown()));
     context.print(&found, serde_json::to_value(&found)?)
 }

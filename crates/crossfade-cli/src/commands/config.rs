@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use crossfade::Error;
 use crossfade::config::{AutoencoderRun, RunConfig, Sizes, is_autoencoder, read_text};
+use crossfade::error::Shown;
 use crossfade::models;
 use crossfade::nn::{BackboneConfig, Decoders, NetworkPorts, PRESETS, UNetConfig, preset};
 use serde_json::json;
@@ -153,9 +154,9 @@ fn check(files: &[PathBuf], context: &Context) -> Result<()> {
             Err(other) => problems.push(other.to_string()),
         }
     }
-    let lines: Vec<_> =
-        good.iter().map(|(f, n)| format!("{}: ok, {} parameters", f.display(), thousands(*n))).collect();
-    let facts = good.iter().map(|(file, n)| json!({ "file": file, "parameters": n })).collect::<Vec<_>>();
+    let lines: Vec<_> = good.iter().map(|(f, n)| format!("{}: ok, {} parameters", f.shown(), thousands(*n))).collect();
+    let facts =
+        good.iter().map(|(file, n)| json!({ "file": file.to_string_lossy(), "parameters": n })).collect::<Vec<_>>();
     if !good.is_empty() || context.json {
         context.print(lines.join("\n"), json!({ "ok": facts, "problems": problems }))?;
     }

@@ -8,6 +8,7 @@ use crossfade::Error;
 use crossfade::checkpoint::{autoencoder_metadata, metadata};
 use crossfade::config::{AutoencoderRun, RunConfig, is_autoencoder, read_text};
 use crossfade::convert::{InferredUnet, convert_source, infer_unet};
+use crossfade::error::Shown;
 use crossfade::math::{Adm, Attenuation};
 use crossfade::nn::BackboneConfig;
 use crossfade::torchfile::{Source, read};
@@ -93,7 +94,7 @@ fn target(args: &ConvertArgs, source: &Source) -> Result<(Shapes, BTreeMap<Strin
 
 /// Converts the checkpoint.
 pub fn run(args: &ConvertArgs, context: &Context) -> Result<()> {
-    let converting = || format!("converting {}", args.input.display());
+    let converting = || format!("converting {}", args.input.shown());
     if args.output.exists() && same_file(&args.input, &args.output) {
         return Err(Error::request("IN and OUT are the same file; choose another OUT")).with_context(converting);
     }

@@ -1,12 +1,13 @@
 //! `crossfade data`.
 use crate::context::Context;
-use crate::jobs::{ImageJob, create_parent, list_jobs};
+use crate::jobs::{ImageJob, folders, list_jobs};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use crossfade::Error;
 use crossfade::config::{AutoencoderRun, RunConfig, is_autoencoder, read_text};
 use crossfade::data::matlab_resize::{Scale, imresize_file};
 use crossfade::data::{DataConfig, Filter, Fit, Split, check};
+use crossfade::error::Shown;
 use rayon::prelude::*;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -127,9 +128,9 @@ pub fn run(command: &DataCommand, context: &Context) -> Result<()> {
 fn run_imresize(args: &ImresizeArgs, context: &Context) -> Result<()> {
     let jobs = list_jobs(&args.input, &args.output)?;
     let progress = Mutex::new((0, context.progress("images", jobs.len() as u64)));
+    let _folders = folders(&jobs)?;
     let multiple = args.modcrop.unwrap_or(1) as usize;
     let one = |ImageJob { from, to, .. }: &ImageJob| -> Result<()> {
-        create_parent(to)?;
         imresize_file(from, to, args.scale, multiple)?;
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.0 += 1;
@@ -139,9 +140,10 @@ fn run_imresize(args: &ImresizeArgs, context: &Context) -> Result<()> {
     };
     jobs.par_iter().map(one).collect::<Vec<_>>().into_iter().collect::<Result<()>>()?;
     drop(progress);
-    let (count, out) = (jobs.len(), args.output.display());
+    let (count, out) = (jobs.len(), args.output.shown());
     let text = format!("resized {count} images by {}: {out}", args.scale);
-    context.print(text, json!({ "images": count, "scale": args.scale.to_string(), "out": args.output }))
+    context
+        .print(text, json!({ "images": count, "scale": args.scale.to_string(), "out": args.output.to_string_lossy() }))
 }
 
 /// Reads every image of the dataset and prints the report.

@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::interrupt::stop_on_interrupt;
 use anyhow::{Context as _, Result};
 use clap::Args;
+use crossfade::error::Shown;
 use crossfade::math::GridKind;
 use crossfade::train::{DistillRequest, Distillation, Stage, StageSummary};
 use serde_json::json;
@@ -104,7 +105,7 @@ pub fn run(args: &DistillArgs, context: &Context) -> Result<()> {
                 failed = failed.take().or(context.line(&line).err());
             }
         })
-        .with_context(|| format!("distilling in {}", args.out.display()))?;
+        .with_context(|| format!("distilling in {}", args.out.shown()))?;
     drop(progress);
     failed.map_or(Ok(()), Err)?;
     finish(&done, plan.config().task.verb(), context)
@@ -121,11 +122,11 @@ fn finish(done: &[StageSummary], verb: &str, context: &Context) -> Result<()> {
     let line = |stage: &StageSummary| {
         let outcome = if stage.summary.stopped { "stopped" } else { "finished" };
         let (steps, trained) = (stage.sampling_steps, stage.summary.step);
-        format!("{steps} steps: {outcome} after {trained} training steps; {}\n", stage.summary.checkpoint.display())
+        format!("{steps} steps: {outcome} after {trained} training steps; {}\n", stage.summary.checkpoint.shown())
     };
     let mut text: String = done.iter().map(line).collect();
     if let Some(last) = done.iter().rfind(|stage| !stage.summary.stopped) {
-        let run = last.run.display();
+        let run = last.run.shown();
         text.push_str(&match verb {
             "sample" => format!("next: crossfade sample {run} --out pictures"),
             verb => format!("next: crossfade {verb} IN OUT --checkpoint {run}"),

@@ -4,7 +4,6 @@ mod pictures;
 use super::sample::{not_negative, open, open_or_default, two_times};
 use crate::cli::{Weights, one_of, sampler_names, unit_interval};
 use crate::context::Context;
-use crate::jobs::create_parent;
 use crate::output::duration;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
@@ -13,7 +12,8 @@ use crossfade::checkpoint::Checkpoint;
 use crossfade::config::SampleConfig;
 use crossfade::data::{Fit, Image, Planes, contact_sheet};
 use crossfade::engine::to_host;
-use crossfade::files::write_atomic;
+use crossfade::error::Shown;
+use crossfade::files::{Folder, write_atomic};
 use crossfade::generate::{Edit, EditRecipe, Noise, Pipeline, Source};
 use crossfade::math::{GridKind, Process};
 use crossfade::sample::Sampler;
@@ -186,13 +186,14 @@ pub fn run(args: &EditArgs, context: &Context) -> Result<()> {
     let mut made: Vec<(String, Value)> = vec![];
     for picture in &pictures {
         let source = Source::read(&picture.from)?;
+        let _folders = Folder::of(picture.to.iter().chain(&args.noise).map(PathBuf::as_path))?;
         let (text, mut facts) = match args.strength {
             Some(strength) => job.change(picture, &source, strength),
             None if args.invert => job.round_trip(picture, &source),
             None => job.interpolate(picture, &source),
         }
-        .with_context(|| format!("editing {}", picture.from.display()))?;
-        facts["files"] = json!(picture.to);
+        .with_context(|| format!("editing {}", picture.from.shown()))?;
+        facts["files"] = picture.to.iter().map(|file| Value::from(file.to_string_lossy())).collect();
         made.push((text, facts));
         progress.set(made.len() as u64, pictures.len() as u64);
     }
@@ -230,7 +231,6 @@ impl Job<'_> {
     fn change(&self, picture: &Picture, source: &Source, strength: f64) -> Result<(String, Value)> {
         let (mut last, mut shown) = (None, vec![]);
         for (k, to) in picture.to.iter().enumerate() {
-            create_parent(to)?;
             let recipe = self.recipe(source, Edit::Strength(strength), picture.first.wrapping_add(k as u64))?;
             let applied = self.pipeline.change(source, &recipe, to)?;
             // Pictures of any size would make a sheet of any size.
@@ -244,7 +244,7 @@ impl Job<'_> {
         let steps = self.pipeline.steps_of_strength(strength)?;
         let text = format!(
             "{}: {width}x{height}, {windows} {}, the last {steps} of {} steps, sampler {}",
-            picture.folder.as_ref().unwrap_or(&picture.to[0]).display(),
+            picture.folder.as_ref().unwrap_or(&picture.to[0]).shown(),
             if windows == 1 { "tile" } else { "tiles" },
             self.config.times(self.pipeline.process())?.len() - 1,
             self.config.sampler.name()
@@ -257,10 +257,8 @@ impl Job<'_> {
         let image = source.fitted(self.pipeline, self.args.fit.map(Fit::from))?;
         let found = self.pipeline.round_trip(&image, self.args.seed)?;
         let (recipe, to) = (self.recipe(source, Edit::Invert, 0)?, &picture.to[0]);
-        create_parent(to)?;
         write_atomic(to, &recipe.png(&found.image)?)?;
         if let Some(file) = &self.args.noise {
-            create_parent(file)?;
             let noise = found.noise.values.0;
             let tensor = ("noise".into(), noise.dims().to_vec(), to_host(noise));
             save_tensors(file, &[tensor], &[("crossfade-edit".to_string(), recipe.text()?)].into())?;
@@ -269,10 +267,10 @@ impl Job<'_> {
         let (psnr, evaluations) = (image.psnr(&found.image), found.evaluations);
         let mut text = format!(
             "{}: the round trip changed the picture to a PSNR of {psnr:.2} dB, at most {largest} of 255 levels",
-            to.display()
+            to.shown()
         );
         // What no sampler can restore is told apart.
-        let autoencoder = self.pipeline.reconstructed(&Planes::from_image(&image)).map(|alone| image.psnr(&alone));
+        let autoencoder = self.pipeline.reconstructed(&Planes::from_image(&image))?.map(|alone| image.psnr(&alone));
         if let Some(alone) = autoencoder {
             text += &format!(" (the autoencoder alone: {alone:.2} dB)");
         }
@@ -301,7 +299,6 @@ impl Job<'_> {
             let (images, nfe) = self.pipeline.between(&a, &b, shares, seed)?;
             evaluations = nfe;
             for ((image, file), &share) in images.iter().zip(files).zip(shares) {
-                create_parent(file)?;
                 let edit = Edit::Between { to: to.recipe.clone(), share };
                 write_atomic(file, &self.recipe(source, edit, 0)?.png(image)?)?;
             }
@@ -313,7 +310,7 @@ impl Job<'_> {
         let text = format!(
             "{}: {} pictures, {inversion} network evaluations for the noise of both ends, {evaluations} for each picture, \
              sampler {}",
-            self.args.output.display(),
+            self.args.output.shown(),
             picture.to.len(),
             self.config.sampler.name()
         );

@@ -7,6 +7,8 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use clap::builder::PossibleValue;
 use crossfade::Error;
+use crossfade::error::Shown;
+use crossfade::files::Folder;
 use crossfade::lab::{LabConfig, processes, run as run_lab};
 use crossfade::math::{Attenuation, GridKind, NoiseScale};
 use crossfade::sample::Sampler;
@@ -184,9 +186,8 @@ impl LabArgs {
 
 /// Runs the laboratory.
 pub fn run(args: &LabArgs, context: &Context) -> Result<()> {
-    if let Some(dir) = &args.out {
-        std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-    }
+    // Before the work, which takes minutes, so that a wrong name is reported at once.
+    let _folder = args.out.as_deref().map(Folder::create).transpose()?;
     if let Some(data) = &args.images {
         return images::run(args, data, context);
     }
@@ -199,8 +200,8 @@ pub fn run(args: &LabArgs, context: &Context) -> Result<()> {
     let report = run_lab(&args.config(), &mut |done, all| progress.set(done as u64, all as u64))?;
     drop(progress);
     if let Some(dir) = &args.out {
-        report.save(dir).with_context(|| format!("writing to {}", dir.display()))?;
-        context.note(format_args!("wrote lab.json, lab.md, lab.svg and lab.png to {}", dir.display()));
+        report.save(dir).with_context(|| format!("writing to {}", dir.shown()))?;
+        context.note(format_args!("wrote lab.json, lab.md, lab.svg and lab.png to {}", dir.shown()));
     }
     context.print(&report, serde_json::to_value(&report)?)
 }

@@ -6,6 +6,7 @@ use crate::output::{bytes, thousands};
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use crossfade::checkpoint::Packed;
+use crossfade::error::Shown;
 use crossfade::files::write_atomic;
 use crossfade::models::{self, Content, Model};
 use crossfade::tensorfile::Element;
@@ -106,7 +107,7 @@ pub fn run(args: &ModelsArgs, context: &Context) -> Result<()> {
 fn place(model: &Model) -> String {
     match (model.content, model.found()) {
         (Content::Embedded(_), _) => "embedded".into(),
-        (_, Some(file)) => file.display().to_string(),
+        (_, Some(file)) => file.shown(),
         (Content::File { url: Some(_) }, None) => format!("not here: `crossfade models get {}`", model.name),
         (Content::File { url: None }, None) => "not here".into(),
     }
@@ -116,7 +117,7 @@ fn facts(model: &Model) -> Value {
     let url = if let Content::File { url } = model.content { url } else { None };
     json!({
         "name": model.name, "task": model.task, "default": model.default, "quality": model.quality,
-        "bytes": model.bytes, "sha256": model.sha256, "embedded": model.is_embedded(), "file": model.found(), "url": url,
+        "bytes": model.bytes, "sha256": model.sha256, "embedded": model.is_embedded(), "file": model.found().map(|file| file.to_string_lossy().into_owned()), "url": url,
     })
 }
 
@@ -163,9 +164,9 @@ fn get(model: &Model, from: Option<&Path>, out: Option<&Path>, context: &Context
     match (out, stored) {
         (Some(out), _) => {
             write_atomic(out, &model.read()?)?;
-            done(out.display().to_string())
+            done(out.shown())
         }
-        (None, Some(stored)) => done(stored.display().to_string()),
+        (None, Some(stored)) => done(stored.shown()),
         (None, None) => {
             model.read()?;
             done(place(model))
@@ -183,13 +184,13 @@ fn describe(packed: &Packed) -> String {
          sha256 {sha256}\n\
          to ship it, write its card {} and add this line to crates/crossfade-cli/src/models.rs:\n  \
          embedded!({name:?}, {task:?}, default: false, {sha256:?}, \"QUALITY IN ONE LINE\"),",
-        file.display(),
+        file.shown(),
         bytes(*size),
         thousands(rounding.numbers),
         rounding.largest,
         if rounding.largest_in.is_empty() { "none" } else { &rounding.largest_in },
         rounding.rms,
         rounding.relative_rms,
-        file.with_extension("md").display(),
+        file.with_extension("md").shown(),
     )
 }

@@ -3,6 +3,7 @@ use crate::cli::Weights;
 use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::Args;
+use crossfade::error::Shown;
 use crossfade::latent::{Originals, reconstruct};
 use serde_json::json;
 use std::path::PathBuf;
@@ -52,7 +53,7 @@ pub fn run(args: &ReconstructArgs, context: &Context) -> Result<()> {
     let mut on_progress = |done, all| progress.set(done as u64, all as u64);
     let weights = args.weights.into();
     let report = reconstruct(&args.checkpoint, weights, &originals, &args.out, &context.device, &mut on_progress)
-        .with_context(|| format!("reconstructing {}", args.images.display()))?;
+        .with_context(|| format!("reconstructing {}", args.images.shown()))?;
     drop(progress);
     let mut text = String::new();
     for (name, psnr) in report.images.iter().take(20) {
@@ -67,7 +68,7 @@ pub fn run(args: &ReconstructArgs, context: &Context) -> Result<()> {
         report.images.len(),
         report.factor,
         report.compression,
-        report.sheet.display()
+        report.sheet.shown()
     );
     context.print(text, json!(report))
 }

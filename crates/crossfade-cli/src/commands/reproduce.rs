@@ -2,6 +2,7 @@
 use crate::context::Context;
 use anyhow::{Result, bail};
 use clap::Args;
+use crossfade::error::Shown;
 use crossfade::files::write_atomic;
 use crossfade::generate::{reproduce, reproduce_edit};
 use serde_json::json;
@@ -44,7 +45,7 @@ pub fn run(args: &ReproduceArgs, context: &Context) -> Result<()> {
     let edited = reproduce_edit(&args.image, checkpoint, guide, &args.input, &context.device)?;
     let (identical, png, version, recipe) = match edited {
         Some(again) => (again.identical, again.png, again.recipe.version.clone(), serde_json::to_value(again.recipe)?),
-        None if !args.input.is_empty() => bail!("{}: was not edited; leave --input out", args.image.display()),
+        None if !args.input.is_empty() => bail!("{}: was not edited; leave --input out", args.image.shown()),
         None => {
             let again = reproduce(&args.image, checkpoint, guide, &context.device)?;
             (again.identical, again.png, again.recipe.version.clone(), serde_json::to_value(again.recipe)?)
@@ -54,7 +55,7 @@ pub fn run(args: &ReproduceArgs, context: &Context) -> Result<()> {
         write_atomic(out, &png)?;
     }
     let verdict = if identical { "identical, byte for byte" } else { "NOT identical" };
-    let text = format!("{}: {verdict}\n{}", args.image.display(), serde_json::to_string_pretty(&recipe)?);
+    let text = format!("{}: {verdict}\n{}", args.image.shown(), serde_json::to_string_pretty(&recipe)?);
     context.print(text, json!({ "identical": identical, "recipe": recipe }))?;
     if identical {
         return Ok(());

@@ -7,6 +7,7 @@ use clap::Args;
 use crossfade::Error;
 use crossfade::checkpoint::{self, Checkpoint};
 use crossfade::config::SampleOptions;
+use crossfade::error::Shown;
 use crossfade::generate::{self, BATCH, Job, Shard};
 use crossfade::math::{Blend, GridKind};
 use crossfade::models;
@@ -237,7 +238,7 @@ pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
     let report = generate::run(&checkpoint, args.weights.into(), &config, &job, &context.device, &mut |done, all| {
         progress.set(done as u64, all as u64);
     })
-    .with_context(|| format!("sampling from {}", checkpoint.path.display()))?;
+    .with_context(|| format!("sampling from {}", checkpoint.path.shown()))?;
     drop(progress);
     let seconds = began.elapsed().as_secs_f64();
     let text = format!(
@@ -247,7 +248,7 @@ pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
         report.evaluations,
         config.sampler.name(),
         config.grid.kind.argument(),
-        report.sheet.display()
+        report.sheet.shown()
     );
     // Time from the start of the program to the first network evaluation.
     let start_ms = before.as_secs_f64() * 1e3 + report.loading_ms;

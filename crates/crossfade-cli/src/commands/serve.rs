@@ -31,6 +31,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7860")]
     bind: SocketAddr,
 
+    /// Address that clients know the server by, for the URLs of pictures; needed behind a proxy with TLS, for example
+    /// https://pictures.example.org [default: http:// and the host that the request names]
+    #[arg(long, value_name = "URL", value_parser = public_url)]
+    public_url: Option<String>,
+
     /// Where jobs are kept: a file of SQLite, or postgres://…, which several servers can share
     #[arg(long, value_name = "FILE|URL", default_value = "crossfade-serve.sqlite")]
     store: String,
@@ -112,6 +117,16 @@ pub struct ServeArgs {
     lease: u64,
 }
 
+/// An address such as `https://example.org/pictures`, without a slash at its end.
+fn public_url(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_~:/[]%".contains(c);
+    if host.is_empty() || host.starts_with('/') || !host.chars().all(plain) {
+        return Err("expected http:// or https://, a host and perhaps a path".into());
+    }
+    Ok(text.trim_end_matches('/').to_string())
+}
+
 impl ServeArgs {
     fn config(&self) -> Result<ServeConfig> {
         if !self.bind.ip().is_loopback() && self.token_file.is_none() && !self.no_auth {
@@ -129,6 +144,7 @@ impl ServeArgs {
         }
         let models = wanted.iter().map(|text| ModelSource::parse(text)).collect::<crossfade::Result<_>>()?;
         let mut config = ServeConfig::new(self.bind, models, StoreAddress::parse(&self.store));
+        config.public_url.clone_from(&self.public_url);
         if let Some(file) = &self.token_file {
             config.tokens = read_tokens(file)?;
         }

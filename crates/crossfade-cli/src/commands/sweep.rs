@@ -5,6 +5,7 @@ use crate::progress::Progress;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use crossfade::Error;
+use crossfade::error::Shown;
 use crossfade::generate::Shard;
 use crossfade::study::{self, Event, Options, Plan, Results, from_environment, merge};
 use serde_json::json;
@@ -96,8 +97,8 @@ pub fn run(args: &SweepArgs, context: &Context) -> Result<()> {
         let out = args.out.as_ref().ok_or_else(wanted)?;
         return print(&merge(&args.merge, out)?, out, context);
     };
-    let plan = Plan::open(path, &args.sets, args.data_root.as_deref())
-        .with_context(|| format!("reading {}", path.display()))?;
+    let plan =
+        Plan::open(path, &args.sets, args.data_root.as_deref()).with_context(|| format!("reading {}", path.shown()))?;
     if args.dry_run {
         return describe(&plan, context);
     }
@@ -135,7 +136,7 @@ pub fn run(args: &SweepArgs, context: &Context) -> Result<()> {
 }
 
 fn print(results: &Results, out: &Path, context: &Context) -> Result<()> {
-    context.note(format_args!("report: {}", out.join("report.html").display()));
+    context.note(format_args!("report: {}", out.join("report.html").shown()));
     context.print(results.markdown(), serde_json::to_value(results)?)
 }
 
@@ -147,7 +148,7 @@ fn describe(plan: &Plan, context: &Context) -> Result<()> {
     let mut text = format!("{}\n\n", plan.study.title);
     for model in &plan.models {
         let how = match &model.checkpoint {
-            Some(path) => format!("weights {}", path.display()),
+            Some(path) => format!("weights {}", path.shown()),
             None => format!("trained for {} steps of {}", model.config.train.steps, model.config.train.batch),
         };
         text += &format!("{}: {} parameters, {how}\n", model.training.name, model.config.sizes().parameters);

@@ -2,7 +2,7 @@
 use super::sample::open_or_default;
 use crate::cli::{Weights, one_of, sampler_names};
 use crate::context::Context;
-use crate::jobs::{ImageJob, check_overwrites, create_parent, list_jobs};
+use crate::jobs::{ImageJob, check_overwrites, folders, list_jobs};
 use crate::output::duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -11,9 +11,10 @@ use crossfade::apply::{Application, Applied, Blending, Options};
 use crossfade::checkpoint::Checkpoint;
 use crossfade::config::SampleConfig;
 use crossfade::data::{IMAGE_ENDINGS, Image16, LabelMap};
+use crossfade::error::Shown;
+use crossfade::files::Folder;
 use crossfade::generate::{Pipeline, task_recipe};
 use crossfade::models;
-use crossfade::nn::named::fnv1a;
 use crossfade::rng::{Purpose, Stream};
 use crossfade::sample::Sampler;
 use crossfade::task::TaskConfig;
@@ -139,17 +140,17 @@ impl TaskArgs {
 
 impl Holes<'_> {
     /// The mask of an image, or none if the task has no masks.
-    fn mask(&self, name: &str, picture: &Image16, seed: u64, task: &TaskConfig) -> Result<Option<Mask>> {
+    fn mask(&self, job: &ImageJob, picture: &Image16, seed: u64, task: &TaskConfig) -> Result<Option<Mask>> {
         let (width, height) = (picture.width, picture.height);
         Ok(match self {
             Self::None => None,
             Self::Boxes(boxes) => Some(Mask::boxes(width, height, boxes)?),
             Self::Random => {
-                let mut stream = Stream::new(seed, fnv1a(name), 0, Purpose::Mask);
+                let mut stream = Stream::new(seed, job.number(), 0, Purpose::Mask);
                 let brush = if let TaskConfig::Inpainting(task) = task { task.brush } else { 1.0 };
                 Some(random(&mut stream, width, height, brush))
             }
-            Self::Files(path) => Some(Mask::from_label(&LabelMap::read(&mask_file(path, name)?)?)),
+            Self::Files(path) => Some(Mask::from_label(&LabelMap::read(&mask_file(path, &job.name)?)?)),
         })
     }
 
@@ -164,13 +165,13 @@ impl Holes<'_> {
 
 /// The mask of the image `name`: the file of that name in the folder `dir`, with any image extension, or `dir` itself if it is a
 /// file.
-fn mask_file(dir: &Path, name: &str) -> Result<PathBuf> {
+fn mask_file(dir: &Path, name: &Path) -> Result<PathBuf> {
     if !dir.is_dir() {
         return Ok(dir.to_path_buf());
     }
     let endings = IMAGE_ENDINGS.iter().flat_map(|ending| [ending.to_string(), ending.to_ascii_uppercase()]);
     let found = endings.map(|ending| dir.join(name).with_extension(ending)).find(|file| file.is_file());
-    Ok(found.ok_or_else(|| Error::file(dir, format!("contains no mask for {name}")))?)
+    Ok(found.ok_or_else(|| Error::file(dir, format!("contains no mask for {}", name.shown())))?)
 }
 
 /// Applies the task to every input image and prints a summary.
@@ -191,19 +192,21 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
     let began = std::time::Instant::now();
     let mut progress = context.progress("tiles", jobs.len() as u64);
     let mut made: Vec<(PathBuf, Applied)> = Vec::new();
-    for (k, ImageJob { name, from, to }) in jobs.iter().enumerate() {
-        create_parent(to)?;
+    let _folders = folders(&jobs)?;
+    let _masked = Folder::of(masked.iter().flatten().map(PathBuf::as_path))?;
+    for (k, job) in jobs.iter().enumerate() {
+        let ImageJob { name, from, to } = job;
         let picture = Image16::read(from)?;
         let mask = holes
-            .mask(name, &picture, common.seed, &checkpoint.config.task)
-            .with_context(|| format!("the mask of {name}"))?;
+            .mask(job, &picture, common.seed, &checkpoint.config.task)
+            .with_context(|| format!("the mask of {}", name.shown()))?;
         if let (Some(paths), Some(mask)) = (&masked, &mask) {
             write_masked(&paths[k], &picture, mask)?;
         }
         progress.detail(format!("image {} of {}", k + 1, jobs.len()));
         let applied = application
-            .run(&picture, mask.as_ref(), fnv1a(name), to, &mut |done, all| progress.set(done as u64, all as u64))
-            .with_context(|| format!("processing {}", from.display()))?;
+            .run(&picture, mask.as_ref(), job.number(), to, &mut |done, all| progress.set(done as u64, all as u64))
+            .with_context(|| format!("processing {}", from.shown()))?;
         made.push((to.clone(), applied));
     }
     drop(progress);
@@ -214,18 +217,18 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
 fn report(made: &[(PathBuf, Applied)], kind: &str, evaluations: usize, seconds: f64, context: &Context) -> Result<()> {
     let windows: usize = made.iter().map(|(_, applied)| applied.windows).sum();
     let what = match made {
-        [(path, applied)] => format!("{}: {}x{}", path.display(), applied.width, applied.height),
+        [(path, applied)] => format!("{}: {}x{}", path.shown(), applied.width, applied.height),
         _ => format!("{} images", made.len()),
     };
     let text = format!("{what}, {windows} tiles, {evaluations} network evaluations each, {}", duration(seconds));
-    let files: Vec<_> = made.iter().map(|(path, applied)| json!({ "file": path, "applied": applied })).collect();
+    let files: Vec<_> =
+        made.iter().map(|(path, applied)| json!({ "file": path.to_string_lossy(), "applied": applied })).collect();
     let facts = json!({ "task": kind, "pictures": files, "evaluations": evaluations, "seconds": seconds });
     context.print(text, facts)
 }
 
 /// Writes the image with its hole in black.
 fn write_masked(path: &Path, picture: &Image16, mask: &Mask) -> Result<()> {
-    create_parent(path)?;
     let mut image = picture.to_image();
     for (pixel, known) in image.pixels.chunks_exact_mut(image.channels).zip(&mask.known) {
         if !known {

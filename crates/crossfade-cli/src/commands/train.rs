@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::config::{RunConfig, is_autoencoder, read_text};
+use crossfade::error::Shown;
 use crossfade::latent::Latent;
 use crossfade::nn::BackboneConfig;
 use crossfade::train::{FineTuning, RunDir, Summary, train};
@@ -96,7 +97,7 @@ pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
     let config = args.config(context)?;
     if let Some(from) = config.train.from.as_ref().filter(|_| !args.resume) {
         let start = FineTuning::open(from, &config)?;
-        context.note(format_args!("starting from the weights of {}", start.checkpoint.path.display()));
+        context.note(format_args!("starting from the weights of {}", start.checkpoint.path.shown()));
         start.note(&config).into_iter().for_each(|note| context.note(note));
     }
     if args.dry_run {
@@ -106,8 +107,8 @@ pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
     let stop = stop_on_interrupt()?;
     let summary = fit(&config, out, args.resume, &stop, context)?;
     let next = match config.task.verb() {
-        "sample" => format!("crossfade sample {} --out pictures", out.display()),
-        verb => format!("crossfade {verb} IN OUT --checkpoint {}", out.display()),
+        "sample" => format!("crossfade sample {} --out pictures", out.shown()),
+        verb => format!("crossfade {verb} IN OUT --checkpoint {}", out.shown()),
     };
     finish(&summary, &next, context)
 }
@@ -119,7 +120,7 @@ fn finish(summary: &Summary, next: &str, context: &Context) -> Result<()> {
     }
     let outcome = if summary.stopped { "stopped" } else { "finished" };
     let text =
-        format!("{outcome} after {} steps; checkpoint {}\nnext: {next}", summary.step, summary.checkpoint.display());
+        format!("{outcome} after {} steps; checkpoint {}\nnext: {next}", summary.step, summary.checkpoint.shown());
     if context.json { context.line(summary) } else { context.print(text, json!(null)) }
 }
 
@@ -138,7 +139,7 @@ pub fn fit(config: &RunConfig, out: &Path, resume: bool, stop: &AtomicBool, cont
             failed = failed.take().or(context.line(step).err());
         }
     })
-    .with_context(|| format!("training in {}", out.display()))?;
+    .with_context(|| format!("training in {}", out.shown()))?;
     failed.map_or(Ok(summary), Err)
 }
 

@@ -5,6 +5,7 @@ use crate::output::bytes;
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use crossfade::digest::sha256_file;
+use crossfade::error::Shown;
 use crossfade::metrics::features::registry::{ENTRIES, Entry, cache_directory};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -41,8 +42,9 @@ pub fn run(command: &WeightsCommand, context: &Context) -> Result<()> {
 fn get(entry: &Entry, from: Option<&Path>, context: &Context) -> Result<()> {
     let path = entry.path()?;
     if path.is_file() && sha256_file(&path)? == entry.sha256 {
-        let text = format!("{} is already in the cache: {}", entry.name, path.display());
-        return context.print(text, json!({ "name": entry.name, "path": path, "sha256": entry.sha256 }));
+        let text = format!("{} is already in the cache: {}", entry.name, path.shown());
+        return context
+            .print(text, json!({ "name": entry.name, "path": path.to_string_lossy(), "sha256": entry.sha256 }));
     }
     let fetched = match from {
         Some(file) => read(file, entry.bytes)?,
@@ -54,18 +56,18 @@ fn get(entry: &Entry, from: Option<&Path>, context: &Context) -> Result<()> {
         }
     };
     let path = entry.store(&fetched)?;
-    let text = format!("{}: {}", entry.name, path.display());
-    context.print(text, json!({ "name": entry.name, "path": path, "sha256": entry.sha256 }))
+    let text = format!("{}: {}", entry.name, path.shown());
+    context.print(text, json!({ "name": entry.name, "path": path.to_string_lossy(), "sha256": entry.sha256 }))
 }
 
 fn list(context: &Context) -> Result<()> {
-    let (mut text, mut all) = (format!("cache: {}\n", cache_directory()?.display()), vec![]);
+    let (mut text, mut all) = (format!("cache: {}\n", cache_directory()?.shown()), vec![]);
     for entry in ENTRIES {
         let cached = entry.path()?.is_file();
         let place = if cached { "in the cache" } else { "not in the cache" };
         text += &format!("{}  {}, {}; for {}\n", entry.name, place, bytes(entry.bytes), entry.purpose);
         text += &format!("  {}\n  sha256 {}\n", entry.url, entry.sha256);
-        all.push(json!({ "name": entry.name, "purpose": entry.purpose, "file": entry.path()?, "url": entry.url,
+        all.push(json!({ "name": entry.name, "purpose": entry.purpose, "file": entry.path()?.to_string_lossy(), "url": entry.url,
             "sha256": entry.sha256, "bytes": entry.bytes, "cached": cached }));
     }
     context.print(text, json!(all))

@@ -205,7 +205,7 @@ async fn answer(
         let png = blocking(move || Ok(store.picture(&of, 0)?)).await?.ok_or_else(|| ApiError::not_found("picture"))?;
         ([(header::CONTENT_TYPE, "image/png")], png).into_response()
     } else {
-        Json(images(app, &job, format, &base_address(headers)).await?).into_response()
+        Json(images(app, &job, format, &base_address(app, headers)).await?).into_response()
     };
     Ok(named(response, &id))
 }
@@ -311,8 +311,11 @@ async fn images(app: &Arc<App>, job: &Job, format: ResponseFormat, base: &str) -
     })
 }
 
-/// The address that the client knows this server by.
-fn base_address(headers: &HeaderMap) -> String {
+/// The address that the client knows this server by, without a slash at its end.
+fn base_address(app: &App, headers: &HeaderMap) -> String {
+    if let Some(url) = &app.public_url {
+        return url.clone();
+    }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-:[]".contains(c);
     if host.is_empty() || !host.chars().all(plain) { String::new() } else { format!("http://{host}") }

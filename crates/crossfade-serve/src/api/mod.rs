@@ -13,7 +13,7 @@ mod view;
 pub use error::{ApiError, Param};
 pub use openapi::document;
 
-use crate::config::Limits;
+use crate::config::{Limits, ServeConfig};
 use crate::events::Hub;
 use crate::metrics::Metrics;
 use crate::models::Library;
@@ -43,30 +43,27 @@ pub struct App {
     pub limits: Limits,
     /// The address that the server listens on.
     pub address: SocketAddr,
+    /// The address that clients know it by, if it was told.
+    pub public_url: Option<String>,
     tokens: Tokens,
     rates: Rates,
     openapi: String,
 }
 
 impl App {
-    /// Puts everything together; without `tokens` everybody may ask.
-    pub fn new(
-        scheduler: &Arc<Scheduler>,
-        metrics: Arc<Metrics>,
-        limits: Limits,
-        tokens: &[(String, String)],
-        address: SocketAddr,
-    ) -> Self {
+    /// Puts everything together; without tokens everybody may ask.
+    pub fn new(scheduler: &Arc<Scheduler>, metrics: Arc<Metrics>, config: &ServeConfig, address: SocketAddr) -> Self {
         Self {
             store: scheduler.store.clone(),
             library: scheduler.library.clone(),
             hub: scheduler.hub.clone(),
             scheduler: scheduler.clone(),
             metrics,
-            rates: Rates::new(limits.requests_per_minute),
-            limits,
+            rates: Rates::new(config.limits.requests_per_minute),
+            limits: config.limits.clone(),
             address,
-            tokens: Tokens::new(tokens),
+            public_url: config.public_url.clone(),
+            tokens: Tokens::new(&config.tokens),
             openapi: document().to_string(),
         }
     }

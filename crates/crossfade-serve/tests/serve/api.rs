@@ -9,6 +9,15 @@ fn png_of(answer: &Value) -> Vec<u8> {
 }
 
 #[test]
+fn urls_of_pictures_have_the_public_address() {
+    let running = start(|config| config.public_url = Some("https://pictures.example.org/made".into()));
+    let request = json!({"prompt": "", "model": "classes", "steps": 2, "response_format": "url"});
+    let answer = running.client.post("/v1/images/generations", &request).expect(200).json();
+    let url = answer["data"][0]["url"].as_str().unwrap();
+    assert!(url.starts_with("https://pictures.example.org/made/v1/"), "{url}");
+}
+
+#[test]
 fn generations_answer_as_openai_does() {
     let running = start(|_| ());
     let client = &running.client;

@@ -54,6 +54,9 @@ fn super_resolution_has_the_bytes_of_the_verb() {
     let events = running.client.events(&id);
     let step = &events.iter().find(|(name, _)| name == "step").unwrap().1;
     assert!(step["tiles"].is_u64() && step["preview"].is_string(), "{step}");
+    // The number of tiles is known from the first step on.
+    assert!(step["tiles"].as_u64() > Some(1), "{step}");
+    assert!(events.iter().filter(|(name, _)| name == "step").all(|(_, other)| other["tiles"] == step["tiles"]));
 }
 
 /// The hole as transparency of the mask, as black of a grey mask, and as transparency of the picture itself.

@@ -103,7 +103,7 @@ pub struct Application<'a> {
 
 impl Application<'_> {
     /// Processes `input` and writes a PNG to the file `out`. `mask` is for inpainting, `picture` is the index that
-    /// determines the noise, and `progress` is called with (windows done, all windows).
+    /// determines the noise, and `progress` is called with (windows done, all windows), first before any is done.
     pub fn run(
         &self,
         input: &Image16,
@@ -153,6 +153,7 @@ impl Application<'_> {
         let all = plan.windows().len();
         let finish = Finish::new(self, input, mask, scale);
         let (mut done, name) = (0, out.name());
+        progress(0, all);
         write_rows_to(out, finish.format(), self.texts, |rows| {
             let mut evaluate = |windows: &[Window]| {
                 let outputs = self.outputs(input, mask, picture, windows)?;

@@ -13,7 +13,7 @@ use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
 use crate::data::classes::numbers;
 use crate::digest::sha256_file;
 use crate::engine::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::models;
 use crate::nn::weights::apply;
 use crate::nn::{AutoencoderConfig, BackboneConfig, Denoiser, Network};
@@ -153,7 +153,7 @@ impl Checkpoint {
                            `crossfade reconstruct`, or train on its latents with a [latent] section";
             return Err(Error::file(path, message));
         }
-        let config = RunConfig::parse(&opened.config, &path.display().to_string())?;
+        let config = RunConfig::parse(&opened.config, &path.shown())?;
         let class_names = opened.class_names(path, config.network.classes())?;
         let (step, checksum) = (opened.step, opened.checksum.clone());
         Ok(Self { path: path.to_path_buf(), config, step, checksum, class_names, opened })
@@ -199,7 +199,7 @@ impl Checkpoint {
     /// changed.
     pub fn keep_times(&mut self, fitted: &[FittedTimes]) -> Result<()> {
         if !self.opened.file.is_on_disk() {
-            let name = self.path.display();
+            let name = self.path.shown();
             return Err(Error::request(format!(
                 "{name} is a model that ships and cannot be changed; write it to a file of your own with \
                  `crossfade models get {name} --out FILE`"

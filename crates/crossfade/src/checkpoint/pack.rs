@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Packed {
     /// The file.
+    #[serde(serialize_with = "crate::error::serialize_path")]
     pub file: PathBuf,
     /// The task of the model.
     pub task: &'static str,

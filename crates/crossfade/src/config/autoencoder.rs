@@ -5,7 +5,7 @@ use super::sections::LABEL_DROPOUT;
 use super::validate::Checks;
 use super::{Checked, OptimConfig, TrainConfig, override_as, parse_as, read_text, unwritable};
 use crate::data::DataConfig;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::loss::AutoencoderLoss;
 use crate::nn::{AutoencoderConfig, PatchGan};
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ pub fn is_autoencoder(text: &str) -> bool {
 impl AutoencoderRun {
     /// Reads and validates the configuration in `path`.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::parse(&read_text(path)?, &path.display().to_string())
+        Self::parse(&read_text(path)?, &path.shown())
     }
 
     /// Reads and validates a configuration; `origin` is the file that errors name.

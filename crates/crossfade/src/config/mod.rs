@@ -29,7 +29,7 @@ pub use sizes::{BATCH, Sizes};
 pub use study::{Axes, Study, StudyModel, Training};
 
 use crate::data::DataConfig;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::limits::{self, CONFIG};
 use crate::loss::Objective;
 use crate::nn::{Denoiser, Network, NetworkConfig, NetworkPorts};
@@ -94,7 +94,7 @@ impl Default for RunConfig {
 impl RunConfig {
     /// Reads and validates the configuration in `path`.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::parse(&read_text(path)?, &path.display().to_string())
+        Self::parse(&read_text(path)?, &path.shown())
     }
 
     /// Reads and validates a configuration; `origin` is the file that errors name.

@@ -3,7 +3,7 @@ use super::evaluate::Evaluate;
 use super::read::Finding;
 use super::validate::Checks;
 use super::{Checked, finish, override_as, parse_as, read_text};
-use crate::error::Result;
+use crate::error::{Result, Shown};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -162,7 +162,7 @@ impl Study {
 
     /// Reads and validates the study in `path`; all problems are reported at once.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::parse(&read_text(path)?, &path.display().to_string())
+        Self::parse(&read_text(path)?, &path.shown())
     }
 
     /// Reads and validates a study; `origin` is the file that errors name.

@@ -5,7 +5,7 @@ mod names;
 pub use infer::{InferredUnet, infer_unet};
 pub use names::{Mapping, WrongShape, map_names};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::tensorfile::{TensorView, write_tensors};
 use crate::torchfile::{Source, TensorF32, Weights, read};
 use serde::Serialize;
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// The file written.
+    #[serde(serialize_with = "crate::error::serialize_path")]
     pub output: PathBuf,
     /// Which copy of the weights was converted.
     pub weights: Weights,
@@ -36,13 +37,7 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let copy = if self.weights == Weights::Ema { "EMA" } else { "model" };
-        write!(
-            f,
-            "{}: {} tensors, {} parameters, {copy} weights",
-            self.output.display(),
-            self.tensors,
-            self.parameters
-        )?;
+        write!(f, "{}: {} tensors, {} parameters, {copy} weights", self.output.shown(), self.tensors, self.parameters)?;
         if let Some(step) = self.step {
             write!(f, " of step {step}")?;
         }
@@ -76,7 +71,7 @@ pub fn convert(
     if let (Ok(from), Ok(to)) = (input.canonicalize(), output.canonicalize())
         && from == to
     {
-        return Err(Error::request(format!("{} would be overwritten by its own conversion", input.display())));
+        return Err(Error::request(format!("{} would be overwritten by its own conversion", input.shown())));
     }
     let source = read(input, which)?;
     convert_source(&source, output, expected, metadata).map_err(|error| match error {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::cifar_pickle::cifar_batch;
 use super::{Classes, Dataset, Image, Split};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::limits;
 
 const SIDE: usize = 32;
@@ -131,19 +131,19 @@ impl Dataset for Cifar10 {
 
     fn name(&self, index: usize) -> String {
         let (batch, position_in_batch) = self.locate(index);
-        format!("{} #{position_in_batch}", self.directory.join(&batch.name).display())
+        format!("{} #{position_in_batch}", self.directory.join(&batch.name).shown())
     }
 
     fn classes(&self) -> Result<Option<Classes>> {
         let labels: Option<Vec<&Vec<u8>>> = self.batches.iter().map(|batch| batch.content.labels.as_ref()).collect();
         let Some(labels) = labels else { return Ok(None) };
         let of = labels.into_iter().flatten().map(|&label| u32::from(label)).collect();
-        Classes::new(of, Some(NAMES.map(String::from).to_vec()), &self.directory.display().to_string()).map(Some)
+        Classes::new(of, Some(NAMES.map(String::from).to_vec()), &self.directory.shown()).map(Some)
     }
 
     fn describe(&self) -> String {
         let names: Vec<_> = self.batches.iter().map(|b| b.name.as_str()).collect();
-        format!("CIFAR-10 in {}: {} images of {}", self.directory.display(), self.len(), names.join(", "))
+        format!("CIFAR-10 in {}: {} images of {}", self.directory.shown(), self.len(), names.join(", "))
     }
 
     fn in_memory(&self) -> bool {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::sheet::is_sheet_name;
 use super::{Classes, Dataset, Image, is_image_name};
-use crate::error::{Error, Result, shown};
+use crate::error::{Error, Result, Shown};
 
 /// PNG, JPEG and WebP files under a directory, ordered by the bytes of their relative paths.
 ///
@@ -90,7 +90,7 @@ impl Dataset for Folder {
     }
 
     fn name(&self, index: usize) -> String {
-        shown(&self.files[index])
+        self.files[index].shown()
     }
 
     /// The directories directly below the root, if every image is in one of them.
@@ -98,7 +98,7 @@ impl Dataset for Folder {
         // With `/` on every system, as in a zip.
         let parts = |path: &PathBuf| path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");
         let paths: Vec<String> = self.files.iter().map(parts).collect();
-        Classes::of_directories(paths.iter().map(String::as_str), &self.root.display().to_string())
+        Classes::of_directories(paths.iter().map(String::as_str), &self.root.shown())
     }
 
     fn describe(&self) -> String {
@@ -106,6 +106,6 @@ impl Dataset for Folder {
             0 => String::new(),
             n => format!(" ({n} other entries ignored)"),
         };
-        format!("folder {}: {} images{ignored}", self.root.display(), self.len())
+        format!("folder {}: {} images{ignored}", self.root.shown(), self.len())
     }
 }

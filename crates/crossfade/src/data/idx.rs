@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::GzDecoder;
 
 use super::{Classes, Dataset, Image};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::limits::{self, IDX_FILE};
 
 /// Two zero bytes, then the codes for 8-bit unsigned values and three dimensions.
@@ -120,17 +120,17 @@ impl Dataset for Idx {
     }
 
     fn name(&self, index: usize) -> String {
-        format!("{} #{index}", self.path.display())
+        format!("{} #{index}", self.path.shown())
     }
 
     /// Those of the file of labels beside the images.
     fn classes(&self) -> Result<Option<Classes>> {
         let Some(path) = labels_beside(&self.path) else { return Ok(None) };
-        Classes::new(read_labels(&path, self.len())?, None, &path.display().to_string()).map(Some)
+        Classes::new(read_labels(&path, self.len())?, None, &path.shown()).map(Some)
     }
 
     fn describe(&self) -> String {
-        format!("IDX file {}: {} images", self.path.display(), self.len())
+        format!("IDX file {}: {} images", self.path.shown(), self.len())
     }
 
     fn in_memory(&self) -> bool {

@@ -8,7 +8,7 @@ use zip::ZipArchive;
 use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 
 use super::{Classes, Dataset, Image, is_image_name};
-use crate::error::{Error, Result, visible};
+use crate::error::{Error, Result, Shown, visible};
 use crate::limits::{self, ZIP_ENTRIES, ZIP_IMAGE};
 
 /// PNG, JPEG and WebP entries of a zip, ordered by the bytes of their names. Classes come from EDM's `dataset.json`.
@@ -92,7 +92,7 @@ impl Dataset for Zip {
     fn get(&self, index: usize) -> Result<Image> {
         let (entry_index, name) = &self.entries[index];
         let bytes = self.read(*entry_index, name)?;
-        Image::decode(&bytes, format!("{}: {}", self.path.display(), visible(name)))
+        Image::decode(&bytes, format!("{}: {}", self.path.shown(), visible(name)))
     }
 
     fn name(&self, index: usize) -> String {
@@ -101,7 +101,7 @@ impl Dataset for Zip {
 
     /// Those of `dataset.json`, or else the first directories of the images' names.
     fn classes(&self) -> Result<Option<Classes>> {
-        let origin = self.path.display().to_string();
+        let origin = self.path.shown();
         let parsed = self.labels.map(|index| -> Result<DatasetJson> {
             let wrong = |e| {
                 let advice = "expected \"labels\": [[\"file\", class], …] with whole numbers from 0";
@@ -122,6 +122,6 @@ impl Dataset for Zip {
     }
 
     fn describe(&self) -> String {
-        format!("zip {}: {} images", self.path.display(), self.len())
+        format!("zip {}: {} images", self.path.shown(), self.len())
     }
 }

@@ -119,13 +119,15 @@ impl Pipeline {
         let [a, b] = [a, b].map(|noise| to_host(noise.values.0.clone()));
         let values = shares.iter().flat_map(|&share| slerp(&a, &b, share)).collect();
         let sampled = self.sample_noise(&Images(from_vec(values, [shares.len(), c, h, w], &self.device)), seed)?;
-        Ok((self.decode(sampled.x0.0), sampled.nfe))
+        Ok((self.pictures(sampled.x0.0)?, sampled.nfe))
     }
 
     /// A picture in the space of the network and back in pixels: what an autoencoder alone changes; none on pixels.
-    pub fn reconstructed(&self, picture: &Planes) -> Option<Image> {
-        self.latent.as_ref()?;
-        self.decode(self.to_network(&[picture])).pop()
+    pub fn reconstructed(&self, picture: &Planes) -> Result<Option<Image>> {
+        if self.latent.is_none() {
+            return Ok(None);
+        }
+        Ok(self.pictures(self.to_network(&[picture]))?.pop())
     }
 
     /// Pictures `[C, H, W]` to x_0, `[B, C, H, W]` of pixels or latents.

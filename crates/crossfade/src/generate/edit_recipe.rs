@@ -4,10 +4,11 @@ use super::{GuideRecipe, Noise, Pipeline, StartNoise};
 use crate::apply::{Application, Applied, Options};
 use crate::checkpoint::{Checkpoint, Weights};
 use crate::config::{RunConfig, SampleConfig};
+use crate::data::image16::Target;
 use crate::data::{Fit, Image, Image16, Planes};
 use crate::digest::sha256;
 use crate::engine::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::limits;
 use crate::sample::Sampled;
 use crate::task::TaskConfig;
@@ -100,7 +101,7 @@ impl Source {
     /// The picture at the network's size; transparent pixels are blended with white, as in a dataset.
     pub fn fitted(&self, pipeline: &Pipeline, fit: Option<Fit>) -> Result<Image> {
         let fitted = pipeline.fitted(&Image::decode(&self.bytes, &self.path)?, fit);
-        fitted.map_err(|error| Error::request(format!("{}: {error}", self.path.display())))
+        fitted.map_err(|error| Error::request(format!("{}: {error}", self.path.shown())))
     }
 }
 
@@ -118,6 +119,10 @@ impl Pipeline {
     /// Changes a picture of any size with this strength and writes it as PNG; transparency and bit depth are kept. A picture
     /// that does not have the network's size is changed in overlapping tiles, unless it is fitted.
     pub fn change(&self, source: &Source, recipe: &EditRecipe, out: &Path) -> Result<Applied> {
+        self.change_to(source, recipe, Target::File(out))
+    }
+
+    fn change_to(&self, source: &Source, recipe: &EditRecipe, out: Target) -> Result<Applied> {
         let Edit::Strength(strength) = recipe.edit else {
             return Err(Error::request("a picture is changed with a strength"));
         };
@@ -132,14 +137,14 @@ impl Pipeline {
         let text = recipe.text()?;
         let texts = [(KEYWORD, text.as_str())];
         let application = Application { task: &TaskConfig::default(), model: &model, options: &options, texts: &texts };
-        application.run(picture, None, recipe.index, out, &mut |_, _| ())
+        application.run_to(picture, None, recipe.index, out, &mut |_, _| ())
     }
 
     /// The picture to noise and back.
     pub fn round_trip(&self, picture: &Image, seed: u64) -> Result<RoundTrip> {
         let noise = self.invert(&Planes::from_image(picture), seed)?;
         let Sampled { x0, nfe, .. } = self.sample_noise(&noise.values, seed)?;
-        let image = self.decode(x0.0).pop().ok_or_else(|| Error::Run("the sampler returned no picture".into()))?;
+        let image = self.pictures(x0.0)?.pop().ok_or_else(|| Error::Run("the sampler returned no picture".into()))?;
         let evaluations = noise.evaluations + nfe;
         Ok(RoundTrip { noise, image, evaluations })
     }
@@ -197,12 +202,9 @@ impl EditRecipe {
     fn make(&self, pipeline: &Pipeline, picture: &Source, to: Option<&Source>) -> Result<Vec<u8>> {
         match (&self.edit, to) {
             (Edit::Strength(_), _) => {
-                // Rows of large pictures are written as they are finished, so a file is needed.
-                let name = format!("crossfade-reproduce-{}-{}.png", std::process::id(), self.index);
-                let file = std::env::temp_dir().join(name);
-                let made = pipeline.change(picture, self, &file).and_then(|_| limits::read(&file, &limits::IMAGE_FILE));
-                let _ = std::fs::remove_file(&file);
-                made
+                let mut png = vec![];
+                pipeline.change_to(picture, self, Target::Memory(&mut png))?;
+                Ok(png)
             }
             (Edit::Invert, _) => self.png(&pipeline.round_trip(&picture.fitted(pipeline, self.fit)?, self.seed)?.image),
             (Edit::Between { share, .. }, Some(to)) => {

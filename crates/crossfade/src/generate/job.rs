@@ -7,7 +7,7 @@ use crate::data::sheet::BACKGROUND;
 use crate::data::{Image, contact_sheet, sheet_name};
 use crate::engine::Device;
 use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::files::{Folder, write_atomic};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -66,6 +66,7 @@ pub struct JobReport {
     /// Network evaluations per image.
     pub evaluations: usize,
     /// The path of the contact sheet.
+    #[serde(serialize_with = "crate::error::serialize_path")]
     pub sheet: PathBuf,
     /// Milliseconds before the first evaluation of the network.
     pub loading_ms: f64,
@@ -114,7 +115,7 @@ pub fn run(
     }
     // A network of a task or without this class is rejected before the directory is created.
     pipeline.ready()?;
-    std::fs::create_dir_all(&job.out).map_err(Error::io(&job.out))?;
+    let _folder = Folder::create(&job.out)?;
     let loading_ms = began.elapsed().as_secs_f64() * 1e3;
     let (mut sheet, mut evaluations, mut done) = (vec![], 0, 0);
     for group in starts.chunks(job.batch) {
@@ -129,7 +130,7 @@ pub fn run(
         };
         let sampled = pipeline.sample(job.seed, group, &mut observe)?;
         evaluations = sampled.nfe;
-        for ((start, image), trajectory) in group.iter().zip(pipeline.decode(sampled.x0.0)).zip(trajectories) {
+        for ((start, image), trajectory) in group.iter().zip(pipeline.pictures(sampled.x0.0)?).zip(trajectories) {
             let recipe = Recipe::new(checkpoint, weights, &pipeline, job.seed, *start)?;
             let name = name(*start, done);
             write_atomic(job.out.join(format!("{name}.png")), &recipe.png(&image)?)?;

@@ -8,8 +8,8 @@ use crate::config::{RunConfig, SampleConfig};
 use crate::data::classes::numbers;
 use crate::data::{Image, Planes};
 use crate::engine::{Device, Images, Tensor, from_vec, to_host};
-use crate::error::{Error, Result};
-use crate::latent::{Latent, to_images};
+use crate::error::{Error, Result, Shown};
+use crate::latent::{Latent, check_finite, to_images};
 use crate::nn::{BackboneConfig, Conditioned, Denoiser, Evaluate};
 use crate::rng::Purpose;
 use crate::sample::{Hooks, Sampled, State};
@@ -221,15 +221,28 @@ impl Pipeline {
     /// Samples the 8-bit images `indices` of a seed.
     pub fn images(&self, seed: u64, indices: std::ops::Range<u64>) -> Result<Vec<Image>> {
         let starts: Vec<_> = indices.map(StartNoise::Index).collect();
-        Ok(self.decode(self.sample(seed, &starts, &mut |_| ())?.x0.0))
+        self.pictures(self.sample(seed, &starts, &mut |_| ())?.x0.0)
     }
 
-    /// Decodes a batch in the space of the network to 8-bit images.
+    /// Decodes a finished batch in the space of the network to 8-bit images; an error if a value is not finite, also where
+    /// the decoder of the autoencoder overflows on finite latents.
+    ///
+    /// # Shapes
+    /// `[B, C, H, W]` to B images.
+    pub fn pictures(&self, x: Tensor<4>) -> Result<Vec<Image>> {
+        to_images(self.pixels(x)).map_err(|error| self.named(error))
+    }
+
+    /// As [`Pipeline::pictures`], for states on the way, which are only looked at: values that are not finite become black, and
+    /// the end of the same trajectory is an error.
     ///
     /// # Shapes
     /// `[B, C, H, W]` to B images.
     pub fn decode(&self, x: Tensor<4>) -> Vec<Image> {
-        to_images(self.pixels(x))
+        let pixels = self.pixels(x);
+        let [_, c, h, w] = pixels.dims();
+        let planes = |values: &[f32]| Planes::new([c, h, w], values.to_vec());
+        to_host(pixels).chunks_exact(c * h * w).map(|values| planes(values).to_image()).collect()
     }
 
     /// The network of the task `kind` as [`crate::apply`] uses it; an error if the network is unconditional or was
@@ -253,7 +266,7 @@ impl Pipeline {
     }
 
     pub(super) fn origin(&self) -> String {
-        self.origin.as_ref().map_or_else(|| "the network".into(), |path| path.display().to_string())
+        self.origin.as_ref().map_or_else(|| "the network".into(), |path| path.shown())
     }
 
     fn pixels(&self, x: Tensor<4>) -> Tensor<4> {
@@ -295,14 +308,12 @@ impl Pipeline {
     }
 
     pub(super) fn check_finite(&self, values: &[f32]) -> Result<()> {
-        if values.iter().all(|v| v.is_finite()) {
-            return Ok(());
-        }
-        let message = "the output of the network is not finite; has its training diverged?";
-        Err(Error::Run(match &self.origin {
-            Some(path) => format!("{}: {message}", path.display()),
-            None => message.into(),
-        }))
+        check_finite(values).map_err(|error| self.named(error))
+    }
+
+    /// The error with the path of the checkpoint.
+    fn named(&self, error: Error) -> Error {
+        Error::Run(self.origin.as_ref().map_or_else(|| error.to_string(), |path| format!("{}: {error}", path.shown())))
     }
 }
 

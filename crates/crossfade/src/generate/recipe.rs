@@ -114,7 +114,7 @@ pub fn reproduce(path: &Path, checkpoint: Option<&Path>, guide: Option<&Path>, d
     }
     let sampled = pipeline.sample(recipe.seed, &[recipe.start], &mut |_| ())?;
     let image =
-        pipeline.decode(sampled.x0.0).pop().ok_or_else(|| Error::Run("the sampler returned no image".into()))?;
+        pipeline.pictures(sampled.x0.0)?.pop().ok_or_else(|| Error::Run("the sampler returned no image".into()))?;
     let png = recipe.png(&image)?;
     Ok(Reproduced { identical: png == original, png, recipe })
 }

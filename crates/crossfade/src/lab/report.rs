@@ -2,7 +2,7 @@
 use super::LabConfig;
 use super::measure::slopes;
 use crate::error::Result;
-use crate::files::write_atomic;
+use crate::files::{Folder, write_atomic};
 use crate::plot::{Chart, Series};
 use crate::sample::Sampler;
 use crossfade_math::{Attenuation, NoiseScale};
@@ -100,7 +100,7 @@ impl LabReport {
     /// Writes `lab.json`, `lab.md`, `lab.svg` and `lab.png` into `dir`.
     pub fn save(&self, dir: &Path) -> Result<()> {
         use crate::error::Error;
-        std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
+        let _folder = Folder::create(dir)?;
         let json = serde_json::to_string_pretty(self).map_err(|e| Error::Run(e.to_string()))?;
         write_atomic(dir.join("lab.json"), json.as_bytes())?;
         write_atomic(dir.join("lab.md"), self.markdown().as_bytes())?;

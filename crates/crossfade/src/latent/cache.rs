@@ -82,7 +82,7 @@ fn encode(
     content: &str,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<()> {
-    let _folder = Folder::of(path)?;
+    let _folder = Folder::of([path])?;
     let first = set.get(0)?;
     let (count, f) = (set.len(), latent.factor());
     let rows = count * if mirrored { 2 } else { 1 };

@@ -3,7 +3,7 @@ use super::load;
 use crate::checkpoint::{Opened, Weights, newest};
 use crate::config::{AutoencoderRun, is_autoencoder};
 use crate::engine::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::nn::Autoencoder;
 use crate::tensorfile::TensorMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ impl AutoencoderCheckpoint {
                            with an [autoencoder] section";
             return Err(Error::file(&path, message));
         }
-        let config = AutoencoderRun::parse(&opened.config, &path.display().to_string())?;
+        let config = AutoencoderRun::parse(&opened.config, &path.shown())?;
         Ok(Self { config, step: opened.step, checksum: opened.checksum.clone(), opened, path })
     }
 

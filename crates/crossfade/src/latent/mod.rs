@@ -179,14 +179,21 @@ impl Latent {
     }
 }
 
-/// Converts to 8-bit images: (x + 1)/2 · 255, rounded and clamped.
+/// Converts to 8-bit images: (x + 1)/2 · 255, rounded and clamped. Values that are not finite are an error, because they would
+/// become plausible grey or black pixels.
 ///
 /// # Shapes
 /// `[B, C, H, W]` to B images.
-pub fn to_images(x: Tensor<4>) -> Vec<Image> {
-    let [_, c, h, w] = x.dims();
-    let values = to_host(x);
-    values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec()).to_image()).collect()
+pub fn to_images(x: Tensor<4>) -> Result<Vec<Image>> {
+    let ([_, c, h, w], values) = (x.dims(), to_host(x));
+    check_finite(&values)?;
+    Ok(values.chunks_exact(c * h * w).map(|planes| Planes::new([c, h, w], planes.to_vec()).to_image()).collect())
+}
+
+/// An error if the values that a network has made are not all finite: the one check of every way from a network to a picture.
+pub(crate) fn check_finite(values: &[f32]) -> Result<()> {
+    let message = "the output of the network is not finite; has its training diverged?";
+    if values.iter().all(|v| v.is_finite()) { Ok(()) } else { Err(Error::Run(message.into())) }
 }
 
 /// Side and channels of the training images of a run.

@@ -7,8 +7,8 @@ use crate::data::folder::Folder;
 use crate::data::planes::append_planes;
 use crate::data::{DataConfig, Dataset, Filter, Fit, Image, contact_sheet};
 use crate::engine::{Device, from_vec};
-use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::error::{Error, Result, Shown};
+use crate::files::{self, write_atomic};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +27,7 @@ pub struct Reconstruction {
     /// The number of values of an image divided by that of its latent.
     pub compression: f64,
     /// The path of the contact sheet: originals above their reconstructions.
+    #[serde(serialize_with = "crate::error::serialize_path")]
     pub sheet: PathBuf,
 }
 
@@ -80,11 +81,11 @@ pub fn reconstruct(
     if originals.path.canonicalize().is_ok_and(|path| out.canonicalize().is_ok_and(|out| out == path)) {
         return Err(Error::file(out, "is the directory of the originals; choose another one for the results"));
     }
-    std::fs::create_dir_all(out).map_err(Error::io(out))?;
+    let _folder = files::Folder::create(out)?;
     let (mut psnrs, mut originals_shown, mut results_shown) = (vec![], vec![], vec![]);
     for i in 0..count {
         let original = set.get(i)?.with_channels(latent.image_channels()).into_owned();
-        let result = round_trip(&latent, &original);
+        let result = round_trip(&latent, &original).map_err(|e| Error::file(checkpoint, e.to_string()))?;
         psnrs.push((set.name(i), original.psnr(&result)));
         write_atomic(out.join(format!("{i:06}.png")), &result.encode_png(&[("source", &set.name(i))])?)?;
         if originals_shown.len() < SHEET {
@@ -114,14 +115,14 @@ pub(crate) fn pairs(originals: &[Image], results: &[Image]) -> Image {
 
 /// Encodes and decodes an image. It is padded by repeating its edges to a multiple of the factor; the padding is cut off
 /// again.
-fn round_trip(latent: &Latent, image: &Image) -> Image {
+fn round_trip(latent: &Latent, image: &Image) -> Result<Image> {
     let f = latent.factor();
     let (width, height) = (image.width.next_multiple_of(f), image.height.next_multiple_of(f));
     let mut planes = vec![];
     append_planes(&resized_canvas(image, width, height), false, &mut planes);
     let x = from_vec(planes, [1, image.channels, height, width], &latent.device);
-    let decoded = to_images(latent.decode(latent.encode_mode(x)));
-    resized_canvas(&decoded[0], image.width, image.height)
+    let decoded = to_images(latent.decode(latent.encode_mode(x)))?;
+    Ok(resized_canvas(&decoded[0], image.width, image.height))
 }
 
 /// Crops or pads an image at its right and bottom; the padding repeats the last row and column.
@@ -150,7 +151,7 @@ impl Dataset for SingleFile {
         Ok(self.1.clone())
     }
     fn name(&self, _: usize) -> String {
-        self.0.display().to_string()
+        self.0.shown()
     }
     fn describe(&self) -> String {
         self.name(0)

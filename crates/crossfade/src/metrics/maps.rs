@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use rayon::prelude::*;
 
 use crate::data::Image;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 
 /// A grey map, top row first, with values from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,7 +120,7 @@ pub(super) fn paired_maps(
     let mut pairs = Vec::new();
     for (name, map) in left {
         let truth = right.remove(&name).ok_or_else(|| {
-            Error::file(&map, format!("there is no file of this name, with whatever ending, in {}", truths.display()))
+            Error::file(&map, format!("there is no file of this name, with whatever ending, in {}", truths.shown()))
         })?;
         pairs.push(MapFiles { name, map, truth });
     }
@@ -129,7 +129,7 @@ pub(super) fn paired_maps(
             unpaired,
             format!(
                 "there is no map for it in {}, and for {} more; measure all images or take the others out",
-                maps.display(),
+                maps.shown(),
                 right.len() - 1
             ),
         )),
@@ -148,7 +148,7 @@ fn list(folder: &Path, endings: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
             continue;
         }
         if let Some(other) = files.insert(name, path.clone()) {
-            return Err(Error::file(path, format!("has the same name as {}; which one is meant?", other.display())));
+            return Err(Error::file(path, format!("has the same name as {}; which one is meant?", other.shown())));
         }
     }
     if files.is_empty() {

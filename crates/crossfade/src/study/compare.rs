@@ -13,7 +13,7 @@ use crate::config::{Difference, StudyModel, differences};
 use crate::cost::Cost;
 use crate::data::{Image, contact_sheet};
 use crate::engine::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::files::write_atomic;
 use crate::generate::Pipeline;
 use crate::metrics::EQUAL_DB;
@@ -43,6 +43,7 @@ pub struct Side {
     /// `A` or `B`.
     pub name: &'static str,
     /// The checkpoint.
+    #[serde(serialize_with = "crate::error::serialize_path")]
     pub path: PathBuf,
     /// Training steps.
     pub step: u64,
@@ -202,7 +203,7 @@ impl Comparison {
         let side = |side: &Side| {
             vec![
                 Td::new(side.name),
-                Td::fact(side.path.display().to_string()),
+                Td::fact(side.path.shown()),
                 Td::new(side.step.to_string()),
                 Td::new(side.parameters.to_string()),
                 Td::new(side.macs_per_evaluation.map_or_else(|| "–".into(), |macs| macs.to_string())),
@@ -248,7 +249,7 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for side in &self.sides {
             let Side { name, path, step, parameters, macs_per_evaluation, .. } = side;
-            let path = path.display();
+            let path = path.shown();
             write!(f, "{name}: {path}, {step} steps, {parameters} parameters")?;
             match macs_per_evaluation {
                 Some(macs) => writeln!(f, ", {macs} MACs an evaluation")?,

@@ -302,7 +302,7 @@ fn reference(plan: &Plan, held_out: Option<&HeldOut>, device: &Device) -> Result
         }
         ("auto" | "train", _) => Ok(described(images_of(plan, &plan.base, device)?)),
         (place, _) => {
-            let rooted = plan.data_root.as_ref().map(|root| root.join(place).display().to_string());
+            let rooted = plan.data_root.as_ref().map(|root| root.join(place).to_string_lossy().into_owned());
             match features::open(&rooted.unwrap_or_else(|| place.to_string()))? {
                 // The network is measured on images of its size.
                 Input::Images(images) if spec.measures_network() => {

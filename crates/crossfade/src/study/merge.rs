@@ -3,7 +3,7 @@ use super::cell::{CellResult, Identity, Record, StudyDir, read, readable, write}
 use super::results::{Results, collate};
 use crate::config::Training;
 use crate::data::Image;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::files::write_atomic;
 use crate::limits;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Results> {
         return Err(Error::request("nothing to merge"));
     };
     if let Some(other) = records.iter().position(|record| !record.continues(first)) {
-        let (a, b) = (shards[complete].display(), shards[other].display());
+        let (a, b) = (shards[complete].shown(), shards[other].shown());
         return Err(Error::request(format!("{a} and {b} are not parts of one study: their study.json differ")));
     }
     first.study.validate()?;

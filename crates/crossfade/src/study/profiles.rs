@@ -7,7 +7,7 @@ use crate::average::{Averaged, Snapshots};
 use crate::config::StudyModel;
 use crate::engine::Device;
 use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::files::{Folder, write_atomic};
 use crate::plot::{Chart, Series};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -37,6 +37,7 @@ pub struct ProfileSweep {
     /// Their results, one row each.
     pub results: Results,
     /// The chart of the metric over the width.
+    #[serde(serialize_with = "crate::error::serialize_path")]
     pub chart: PathBuf,
 }
 
@@ -53,7 +54,7 @@ pub fn sweep_profiles(
     let snapshots = Snapshots::open(&request.run)?;
     let folder =
         std::path::absolute(&request.measuring.out).map_err(Error::io(&request.measuring.out))?.join("averages");
-    std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+    let _folder = Folder::create(&folder)?;
     let file = |sigma: f64| folder.join(format!("sigma-{sigma}.safetensors"));
     let made = request.sigmas.iter().map(|&sigma| snapshots.average(sigma, request.step, &file(sigma)));
     let averages: Vec<Averaged> = made.collect::<Result<_>>()?;

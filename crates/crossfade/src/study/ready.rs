@@ -4,7 +4,7 @@ use super::plan::Model;
 use super::run::{Event, Only, Work};
 use crate::checkpoint::RunDir;
 use crate::checkpoint::{self, Checkpoint};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::train::{StepReport, seconds_of, train};
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
@@ -93,7 +93,7 @@ impl Work<'_> {
 
 /// Adds the name and the directory of a model to an error.
 fn named(model: &Model, home: &Path, error: Error) -> Error {
-    let message = format!("model {} ({}): {error}", model.training.name, home.display());
+    let message = format!("model {} ({}): {error}", model.training.name, home.shown());
     match error {
         Error::Request(_) | Error::Config(_) => Error::request(message),
         _ => Error::Run(message),

@@ -46,7 +46,7 @@ pub fn images(
     }
     let chosen = evenly(estimates.len(), pictures).into_iter().map(|i| &estimates[i]);
     let estimates = chosen.map(|(t, x0)| (*t, pipeline.decode(x0.0.clone()))).collect();
-    Ok(Batch { images: pipeline.decode(sampled.x0.0), nfe: sampled.nfe, estimates })
+    Ok(Batch { images: pipeline.pictures(sampled.x0.0)?, nfe: sampled.nfe, estimates })
 }
 
 /// `wanted` of the indices below `len`, evenly from the first to the last; all of them if there are not so many.

@@ -9,6 +9,7 @@ use crate::data::planes::append_planes;
 use crate::data::{Dataset, Image};
 use crate::engine::{Device, Tensor, from_vec, recording};
 use crate::error::{Error, Result};
+use crate::files::FolderLock;
 use crate::generate::to_images;
 use crate::latent::{AutoencoderCheckpoint, Latent, pairs};
 use crate::loader::{Batch, Loader};
@@ -155,9 +156,10 @@ pub fn train_autoencoder(
     stop: &AtomicBool,
     report: &mut dyn FnMut(Event),
 ) -> Result<Summary> {
+    let _lock = FolderLock::take(&dir.0)?;
     let fresh = || Ok(State::new(config, device));
     let resumed = |path: &Path| State::resume(path, config, device);
-    let (state, passed_over) = start(dir, &config.to_toml()?, resume, fresh, resumed)?;
+    let (state, passed_over) = start(dir, resume, fresh, resumed)?;
     let (plan, net) = (&config.train, &config.autoencoder);
     let dataset: Arc<dyn Dataset> = Arc::from(config.data.open(net.resolution, net.channels)?);
     // The loader skips the samples of the steps that are done, so that a resumed run continues the same order.
@@ -214,7 +216,11 @@ impl Training for AutoencoderTraining<'_> {
         originals.iter().for_each(|image| append_planes(image, false, &mut planes));
         let (c, side) = (network.channels, network.resolution);
         let x = from_vec(planes, [originals.len(), c, side, side], self.device);
-        Ok(pairs(&originals, &to_images(latent.decode(latent.encode_mode(x)))))
+        Ok(pairs(&originals, &to_images(latent.decode(latent.encode_mode(x)))?))
+    }
+
+    fn config(&self) -> Result<String> {
+        self.config.to_toml()
     }
 
     fn save(&self, path: &Path) -> Result<()> {

@@ -13,6 +13,7 @@ use crate::config::{RunConfig, SampleConfig};
 use crate::data::{Classes, Dataset, Image};
 use crate::engine::{Device, Tensor, from_vec};
 use crate::error::{Error, Result};
+use crate::files::FolderLock;
 use crate::generate::Pipeline;
 use crate::latent::{Batches, Latent, image_size};
 use crate::loader::Loader;
@@ -54,6 +55,7 @@ pub fn train(
         return Err(Error::request(message));
     }
     config.validate_training()?;
+    let _lock = FolderLock::take(&dir.0)?;
     let config = &with_recorded_origin(config, dir, resume)?;
     let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, None)?;
     run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
@@ -70,6 +72,7 @@ pub(super) fn train_student(
     report: &mut dyn FnMut(&StepReport),
 ) -> Result<Summary> {
     let Some(distill) = &config.distill else { return Err(Error::request("a student needs a [distill] section")) };
+    let _lock = FolderLock::take(&dir.0)?;
     let teacher = Teacher::open(teacher, distill, device)?;
     let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, Some(teacher))?;
     run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
@@ -126,7 +129,7 @@ impl<'a> DiffusionTraining<'a> {
             checkpoint.config.must_resume_as(config)?;
             TrainState::resume(&checkpoint, config.train.recompute, device)
         };
-        let (mut state, passed_over) = start(dir, &config.to_toml()?, resume, fresh, resumed)?;
+        let (mut state, passed_over) = start(dir, resume, fresh, resumed)?;
         let (plan, task) = (&config.train, config.task.clone());
         let dataset: Arc<dyn Dataset> = Arc::from(images(config, state.latent.as_ref())?);
         let classes = classes(config, &*dataset)?;
@@ -228,6 +231,10 @@ impl Training for DiffusionTraining<'_> {
         let sample = SampleConfig { free_first_step, ..sheet::settings(config) };
         let pipeline = Pipeline::new(net, latent, mean, config, &sample, self.device)?;
         sheet::draw(&pipeline, config, &*self.dataset)
+    }
+
+    fn config(&self) -> Result<String> {
+        self.config.to_toml()
     }
 
     fn save(&self, path: &Path) -> Result<()> {

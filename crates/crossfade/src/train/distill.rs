@@ -7,7 +7,8 @@ use super::{RunDir, Summary};
 use crate::checkpoint::{self, Checkpoint, Weights};
 use crate::config::{DistillConfig, RunConfig, SampleConfig};
 use crate::engine::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
+use crate::files::FolderLock;
 use crossfade_math::GridKind;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,7 @@ pub struct StageSummary {
     /// Sampling steps of the student.
     pub sampling_steps: usize,
     /// The directory of its run.
+    #[serde(serialize_with = "crate::error::serialize_path")]
     pub run: PathBuf,
     /// How the run ended.
     #[serde(flatten)]
@@ -119,11 +121,12 @@ impl Distillation {
         report: &mut dyn FnMut(&Stage, &StepReport),
     ) -> Result<Vec<StageSummary>> {
         let dir = |stage: &Stage| RunDir(out.join(stage.steps.to_string()));
+        let _lock = FolderLock::take(out)?;
         // All directories are looked at first, so that nothing is trained before it is known that the rest can be.
         for stage in self.stages.iter().filter(|_| !resume) {
             if !checkpoint::list(&dir(stage).checkpoints())?.is_empty() {
                 let message = "already holds a distillation; go on with --resume or choose another directory";
-                return Err(Error::request(format!("{} {message}", out.display())));
+                return Err(Error::request(format!("{} {message}", out.shown())));
             }
         }
         let (mut done, mut student): (Vec<StageSummary>, Option<Checkpoint>) = (vec![], None);

@@ -5,6 +5,7 @@
 //! ninety lines.
 use crate::data::Image;
 use crate::error::{Error, Result};
+use crate::files::Folder;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -62,7 +63,7 @@ impl Events {
     /// Creates a new file. As with SummaryWriter's `purge_step`, its first events make TensorBoard discard the events of an
     /// interrupted run for the steps that are now repeated.
     fn create(&self) -> Result<(PathBuf, File)> {
-        std::fs::create_dir_all(&self.folder).map_err(Error::io(&self.folder))?;
+        let _folder = Folder::create(&self.folder)?;
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         // TensorBoard reads files in the order of their names, so the time is the first part of the name that varies.
         let name = |n: u32| format!("events.out.tfevents.{seconds}.{:010}.{n}.crossfade", self.first_step);

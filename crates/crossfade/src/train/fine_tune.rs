@@ -2,7 +2,7 @@
 use crate::checkpoint::{self, Checkpoint, Weights};
 use crate::config::{RunConfig, SampleConfig, TrainConfig};
 use crate::data::Dataset;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::nn::weights::{apply, collect};
 use crate::nn::{BackboneConfig, Network};
 use crate::tensorfile::TensorMap;
@@ -53,7 +53,7 @@ impl FineTuning {
         Err(Error::request(format!(
             "{}: its weights do not fit the network of this run, which must be the same; leave the configuration out to take \
              that of the model\n  {}",
-            checkpoint.path.display(),
+            checkpoint.path.shown(),
             problems.join("\n  ")
         )))
     }
@@ -70,7 +70,7 @@ impl FineTuning {
     pub fn note(&self, config: &RunConfig) -> Option<String> {
         let (old, new) = (self.checkpoint.config.network.classes(), config.network.classes());
         self.new_classes.then(|| match new {
-            0 => format!("the {old} classes of {} are dropped", self.checkpoint.path.display()),
+            0 => format!("the {old} classes of {} are dropped", self.checkpoint.path.shown()),
             _ => format!("the class embedding starts anew: {new} classes in place of {old}"),
         })
     }

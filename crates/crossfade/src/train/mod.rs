@@ -35,6 +35,7 @@ pub struct Summary {
     /// Whether it was stopped before its last step.
     pub stopped: bool,
     /// The last checkpoint.
+    #[serde(serialize_with = "crate::error::serialize_path")]
     pub checkpoint: PathBuf,
     /// The errors of damaged checkpoints that were skipped on resume.
     pub passed_over: Vec<String>,

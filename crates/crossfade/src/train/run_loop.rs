@@ -5,8 +5,8 @@ use super::log::Log;
 use crate::checkpoint::{self, RunDir};
 use crate::config::TrainConfig;
 use crate::data::Image;
-use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::error::Result;
+use crate::files::{Folder, write_atomic};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,6 +26,8 @@ pub(super) trait Training {
     /// A contact sheet made with the moving average of the weights, always from the same noise and examples, so that
     /// sheets of different steps can be compared.
     fn sheet(&self) -> Result<Image>;
+    /// The configuration of the run as a file.
+    fn config(&self) -> Result<String>;
     /// Writes a checkpoint.
     fn save(&self, path: &Path) -> Result<()>;
     /// Writes a snapshot of further averages of the weights, if any are kept.
@@ -43,6 +45,11 @@ pub(super) fn run<T: Training>(
     passed_over: Vec<String>,
     report: &mut dyn FnMut(&T::Report),
 ) -> Result<Summary> {
+    // Removed again if the first step fails.
+    let _checkpoints = Folder::create(&dir.checkpoints())?;
+    if training.step() == 0 {
+        write_atomic(dir.config(), training.config()?.as_bytes())?;
+    }
     let mut log = Log::open(&dir.log(), training.step())?;
     let mut events = plan.tensorboard.then(|| Events::new(&dir.events(), training.step()));
     let mut saved = None;
@@ -94,7 +101,7 @@ fn save<T: Training>(training: &T, plan: &TrainConfig, dir: &RunDir) -> Result<P
 /// Writes the sheet of a step and returns its PNG for the event files.
 fn save_sheet(dir: &RunDir, step: u64, sheet: &Image) -> Result<Vec<u8>> {
     let folder = dir.samples();
-    std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+    let _folder = Folder::create(&folder)?;
     let png = sheet.encode_png(&[])?;
     write_atomic(folder.join(format!("step-{step:08}.png")), &png)?;
     Ok(png)

@@ -1,14 +1,12 @@
 //! The start of a run: in a new directory, or from the newest checkpoint.
 use crate::checkpoint::{self, RunDir};
-use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::error::{Error, Result, Shown};
 use std::path::Path;
 
 /// A fresh state, or that of the newest checkpoint that can be read; also returns the errors of checkpoints that cannot. A
 /// checkpoint of another configuration is an error and is not skipped.
 pub fn start<S>(
     dir: &RunDir,
-    config: &str,
     resume: bool,
     fresh: impl FnOnce() -> Result<S>,
     resumed: impl Fn(&Path) -> Result<S>,
@@ -18,7 +16,7 @@ pub fn start<S>(
     if let (false, Some((step, _))) = (resume, found.last()) {
         return Err(Error::request(format!(
             "{} already holds a run with {step} steps; go on with --resume or choose another directory",
-            dir.0.display()
+            dir.0.shown()
         )));
     }
     let mut passed_over = vec![];
@@ -32,11 +30,8 @@ pub fn start<S>(
     }
     if !passed_over.is_empty() {
         let all = passed_over.join("\n");
-        return Err(Error::Run(format!("no checkpoint in {} can be read:\n{all}", checkpoints.display())));
+        return Err(Error::Run(format!("no checkpoint in {} can be read:\n{all}", checkpoints.shown())));
     }
-    // The state is built before anything is written, so that a failed start leaves no directory behind.
-    let state = fresh()?;
-    std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-    write_atomic(dir.config(), config.as_bytes())?;
-    Ok((state, passed_over))
+    // Nothing is written yet, so that a failed start leaves no directory behind: the loop does it.
+    Ok((fresh()?, passed_over))
 }

@@ -6,6 +6,7 @@ use crate::checkpoint::{self, Checkpoint, Weights};
 use crate::config::RunConfig;
 use crate::engine::{Device, recording};
 use crate::error::{Error, Result};
+use crate::files::Folder;
 use crate::latent::Latent;
 use crate::nn::{BackboneConfig, Denoiser, Network, Statistics};
 use crate::tensorfile::save_tensors;
@@ -98,8 +99,7 @@ impl TrainState {
         match self.optimiser.average_tensors() {
             tensors if tensors.is_empty() => Ok(()),
             tensors => {
-                let folder = path.parent().unwrap_or(Path::new("."));
-                std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+                let _folder = Folder::of([path])?;
                 save_tensors(path, &tensors, &checkpoint::metadata(config, self.step)?)
             }
         }

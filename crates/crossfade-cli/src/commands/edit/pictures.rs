@@ -3,7 +3,6 @@ use super::EditArgs;
 use crate::jobs::{ImageJob, check_overwrites, list_jobs};
 use anyhow::Result;
 use crossfade::Error;
-use crossfade::nn::named::fnv1a;
 use std::path::{Path, PathBuf};
 
 /// One picture to edit.
@@ -32,16 +31,18 @@ pub fn pictures(args: &EditArgs) -> Result<Vec<Picture>> {
     let series = |folder: &Path| (0..count).map(|k| folder.join(format!("{k:06}.png"))).collect::<Vec<_>>();
     let jobs = match in_folder {
         true => list_jobs(&args.input, &args.output)?,
-        false => vec![ImageJob { name: String::new(), from: args.input.clone(), to: args.output.clone() }],
+        false => vec![ImageJob { name: PathBuf::new(), from: args.input.clone(), to: args.output.clone() }],
     };
-    let picture = |ImageJob { name, from, to }: ImageJob| {
+    let picture = |job: ImageJob| {
+        // The noise of a picture in a folder belongs to its name, so that other files in the folder do not matter.
+        let first = if in_folder { job.number() } else { 0 };
+        let ImageJob { from, to, .. } = job;
         let folder = is_series.then(|| if in_folder { to.with_extension("") } else { to.clone() });
         let to = folder.as_deref().map_or_else(|| vec![to], series);
-        // The noise of a picture in a folder belongs to its name, so that other files in the folder do not matter.
-        Picture { first: if in_folder { fnv1a(&name) } else { 0 }, from, to, folder }
+        Picture { first, from, to, folder }
     };
     let pictures: Vec<Picture> = jobs.into_iter().map(picture).collect();
-    let job = |from: &PathBuf, to: PathBuf| ImageJob { name: String::new(), from: from.clone(), to };
+    let job = |from: &PathBuf, to: PathBuf| ImageJob { name: PathBuf::new(), from: from.clone(), to };
     let mut written: Vec<ImageJob> = vec![];
     for Picture { from, to, folder, .. } in &pictures {
         let sheet = folder.iter().map(|folder| folder.join("sheet.png"));

@@ -3,6 +3,7 @@ use super::about;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
+use crossfade::error::Shown;
 use crossfade::metrics::edges::{EdgesConfig, Protocol, evaluate, plot::plot};
 use std::path::PathBuf;
 
@@ -86,15 +87,15 @@ pub fn run(EdgesCommand::Edges(args): &EdgesCommand, context: &Context) -> Resul
     context.print(&edges.report, serde_json::to_value(&edges.report)?)?;
     if let Some(path) = &args.per_image {
         edges.save_table(path)?;
-        context.note(format_args!("the scores of each image are in {}", path.display()));
+        context.note(format_args!("the scores of each image are in {}", path.shown()));
     }
     if let Some(path) = &args.plot {
         plot(&edges.summary, &format!("Edges, {} images", edges.names.len()), path)?;
-        context.note(format_args!("the curve is in {}", path.display()));
+        context.note(format_args!("the curve is in {}", path.shown()));
     }
     if let Some(folder) = &args.out {
         edges.save(folder)?;
-        context.note(format_args!("the benchmark's files are in {}", folder.display()));
+        context.note(format_args!("the benchmark's files are in {}", folder.shown()));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use crossfade::data::fitted;
+use crossfade::error::Shown;
 use crossfade::generate::{FlowConfig, LikelihoodConfig, Pipeline, Trace};
 use crossfade::latent::image_size;
 use crossfade::math::KAPPA_MIN;
@@ -119,7 +120,7 @@ pub fn run(command: &LikelihoodCommand, context: &Context) -> Result<()> {
     let found = pipeline.likelihood(&*set, &config, &mut tell)?.context("the measurement was stopped")?;
     drop(progress);
     let mut report = Report::new("nll")
-        .with("checkpoint", format!("{}, step {}", checkpoint.path.display(), checkpoint.step))
+        .with("checkpoint", format!("{}, step {}", checkpoint.path.shown(), checkpoint.step))
         .with("weights", if matches!(args.weights, Weights::Ema) { "ema" } else { "model" })
         .with("process", checkpoint.config.process.name())
         .with("images", set.describe())

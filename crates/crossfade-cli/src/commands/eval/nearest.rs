@@ -5,6 +5,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use crossfade::Error;
 use crossfade::data::{Image, contact_sheet, fitted};
+use crossfade::error::Shown;
 use crossfade::files::write_atomic;
 use crossfade::metrics::Report;
 use crossfade::metrics::features::nearest;
@@ -87,5 +88,5 @@ pub fn run(NearestCommand::Nearest(args): &NearestCommand, context: &Context) ->
         .value("smallest distance", rms.iter().copied().fold(f64::INFINITY, f64::min));
     let mut json = serde_json::to_value(&report)?;
     json["neighbours"] = found.iter().map(|near| serde_json::json!({ "index": near.index, "rms": near.rms })).collect();
-    context.print(format_args!("{report}\npairs: {}", args.out.display()), json)
+    context.print(format_args!("{report}\npairs: {}", args.out.shown()), json)
 }

@@ -3,6 +3,7 @@ use super::about;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use crossfade::error::Shown;
 use crossfade::metrics::regions::{THRESHOLDS, evaluate};
 use std::path::PathBuf;
 
@@ -51,7 +52,7 @@ pub fn run(RegionsCommand::Regions(args): &RegionsCommand, context: &Context) ->
     context.print(&regions.report, serde_json::to_value(&regions.report)?)?;
     if let Some(folder) = &args.out {
         regions.save(folder)?;
-        context.note(format_args!("the benchmark's files are in {}", folder.display()));
+        context.note(format_args!("the benchmark's files are in {}", folder.shown()));
     }
     Ok(())
 }

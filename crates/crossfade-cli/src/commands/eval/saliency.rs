@@ -3,6 +3,7 @@ use super::about;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
+use crossfade::error::Shown;
 use crossfade::metrics::saliency::{Normalise, SaliencyConfig, Size, evaluate};
 use std::path::PathBuf;
 
@@ -100,11 +101,11 @@ pub fn run(SaliencyCommand::Saliency(args): &SaliencyCommand, context: &Context)
     context.print(&saliency.report, serde_json::to_value(&saliency.report)?)?;
     if let Some(path) = &args.per_image {
         saliency.save_table(path)?;
-        context.note(format_args!("the scores of each image are in {}", path.display()));
+        context.note(format_args!("the scores of each image are in {}", path.shown()));
     }
     if let Some(path) = &args.plot {
         saliency.plot(path)?;
-        context.note(format_args!("the curve is in {}", path.display()));
+        context.note(format_args!("the curve is in {}", path.shown()));
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use crate::commands::sample::open;
 use crate::context::Context;
 use anyhow::{Context as _, Result};
 use crossfade::diagnose::{DiagnoseConfig, diagnose};
+use crossfade::error::Shown;
 use crossfade::generate::RATIOS;
 use crossfade::lab::{SharesConfig, SharesReport, Spectrum, processes};
 use crossfade::math::{Grid, GridKind, NoiseScale};
@@ -39,7 +40,7 @@ pub fn run(args: &LabArgs, data: &str, context: &Context) -> Result<()> {
             };
             let mut progress = context.progress("samples", 0);
             diagnose(&checkpoint, &*set, &spectrum, &config, &context.device, &mut |done, all| progress.set(done, all))
-                .with_context(|| format!("measuring {}", checkpoint.path.display()))?
+                .with_context(|| format!("measuring {}", checkpoint.path.shown()))?
         }
         None => {
             let all = processes(if args.noise == "linear" { NoiseScale::Linear } else { NoiseScale::Sqrt });
@@ -60,8 +61,8 @@ pub fn run(args: &LabArgs, data: &str, context: &Context) -> Result<()> {
         }
     };
     if let Some(dir) = &args.out {
-        report.save(dir).with_context(|| format!("writing to {}", dir.display()))?;
-        context.note(format_args!("wrote lab.json, lab.md, lab.svg and lab.png to {}", dir.display()));
+        report.save(dir).with_context(|| format!("writing to {}", dir.shown()))?;
+        context.note(format_args!("wrote lab.json, lab.md, lab.svg and lab.png to {}", dir.shown()));
     }
     context.print(&report, serde_json::to_value(&report)?)
 }

@@ -6,6 +6,7 @@ use crate::output::thousands;
 use anyhow::{Context as _, Result};
 use crossfade::Error;
 use crossfade::config::AutoencoderRun;
+use crossfade::error::Shown;
 use crossfade::train::{Event, RunDir, train_autoencoder};
 use serde_json::json;
 use std::path::Path;
@@ -41,10 +42,10 @@ pub fn run(args: &TrainArgs, file: &Path, context: &Context) -> Result<()> {
     };
     let dir = RunDir(out.clone());
     let summary = train_autoencoder(&config, &dir, &context.device, args.resume, &stop, &mut on_event)
-        .with_context(|| format!("training in {}", out.display()))?;
+        .with_context(|| format!("training in {}", out.shown()))?;
     drop(progress);
     failed.map_or(Ok(()), Err)?;
-    finish(&summary, &format!("crossfade reconstruct {} IMAGES OUT", out.display()), context)
+    finish(&summary, &format!("crossfade reconstruct {} IMAGES OUT", out.shown()), context)
 }
 
 /// Prints the resolved configuration, its size and the dataset.

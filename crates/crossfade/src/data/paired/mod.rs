@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::folder::Folder;
 use super::{Dataset, Image, LabelMap, Split};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 
 /// Image files and the files of their maps.
 pub struct Paired {
@@ -79,11 +79,11 @@ impl Dataset for Paired {
 
     fn name(&self, index: usize) -> String {
         let path = &self.files[index].0;
-        crate::error::shown(path.strip_prefix(&self.root).unwrap_or(path))
+        path.strip_prefix(&self.root).unwrap_or(path).shown()
     }
 
     fn describe(&self) -> String {
-        format!("{} {}: {} images with maps", self.layout, self.root.display(), self.len())
+        format!("{} {}: {} images with maps", self.layout, self.root.shown(), self.len())
     }
 }
 
@@ -103,7 +103,7 @@ fn matched(root: &Path, partner: impl Fn(&Path) -> Option<PathBuf>) -> Result<Ve
     for path in folder.files() {
         match partner(path) {
             Some(label) => pairs.push((root.join(path), label)),
-            None => unpaired.push(path.display().to_string()),
+            None => unpaired.push(path.shown()),
         }
     }
     if unpaired.is_empty() {

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::counts::Counts;
 use super::f_measure;
-use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::error::Result;
+use crate::files::{Folder, write_atomic};
 
 /// A point of a precision-recall curve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -122,7 +122,7 @@ impl Summary {
     /// Writes the files of the benchmark: `eval_bdry.txt`, `eval_bdry_thr.txt`, `eval_bdry_img.txt`, and the counts
     /// of each image as `NAME_ev1.txt`.
     pub fn save(&self, folder: &Path, names: &[String], thresholds: &[f64], images: &[Vec<Counts>]) -> Result<()> {
-        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        let _folder = Folder::create(folder)?;
         for (name, counts) in names.iter().zip(images) {
             let rows = thresholds
                 .iter()

@@ -3,7 +3,7 @@
 use super::Statistics;
 use super::npz::Npz;
 use crate::data::{Classes, DataConfig, Dataset, Filter, Fit, Image, Split};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::limits::{self, NPZ_IMAGES};
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -66,7 +66,7 @@ fn cifar10(path: &str, split: Split) -> Result<Box<dyn Dataset>> {
 
 fn files(path: &Path) -> Result<Box<dyn Dataset>> {
     if !path.exists() {
-        return Err(Error::request(format!("{}: no such file or directory", path.display())));
+        return Err(Error::request(format!("{}: no such file or directory", path.shown())));
     }
     let (fit, filter) = (Fit::default(), Filter::default());
     if path.is_file() {
@@ -78,7 +78,7 @@ fn files(path: &Path) -> Result<Box<dyn Dataset>> {
     };
     // CIFAR-10 stores training and test images side by side; mixing them up would spoil a comparison.
     if batches.iter().any(is_cifar) {
-        let path = path.display();
+        let path = path.shown();
         return Err(Error::request(format!("{path} holds CIFAR-10: say {path}:train or {path}:test")));
     }
     DataConfig::Folder { path: path.into(), fit, filter }.source(0)
@@ -193,11 +193,11 @@ impl Dataset for NpzImages {
     }
 
     fn name(&self, index: usize) -> String {
-        format!("{}: {}[{index}]", self.path.display(), self.key)
+        format!("{}: {}[{index}]", self.path.shown(), self.key)
     }
 
     fn describe(&self) -> String {
         let [n, h, w, c] = self.shape;
-        format!("npz {}: {n} images of {h}x{w}x{c}", self.path.display())
+        format!("npz {}: {n} images of {h}x{w}x{c}", self.path.shown())
     }
 }

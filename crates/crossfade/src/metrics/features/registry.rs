@@ -1,6 +1,6 @@
 //! The weight files that metrics need: their URL, their hash, and their place in the cache.
 use crate::digest::sha256;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::files::write_atomic;
 use std::path::PathBuf;
 
@@ -48,7 +48,7 @@ impl Entry {
     /// Advice for users without network access.
     pub fn by_hand(&self) -> Result<String> {
         let path = self.path()?;
-        Ok(format!("fetch {} by other means and put it at {}", self.url, path.display()))
+        Ok(format!("fetch {} by other means and put it at {}", self.url, path.shown()))
     }
 
     /// The path of the file in the cache; an error with advice if it is not there.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::super::metric::Sample;
 use super::super::raster::Raster;
 use crate::data::IMAGE_ENDINGS;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 
 /// The files of an output and of its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl PairedFiles {
             }
             (true, true) => join(list(outputs, suffix)?, list(targets, "")?, outputs, targets)?,
             _ => {
-                let (a, b) = (outputs.display(), targets.display());
+                let (a, b) = (outputs.shown(), targets.shown());
                 return Err(Error::request(format!("{a} and {b} must both be folders or both be files that exist")));
             }
         };
@@ -55,7 +55,7 @@ impl ImageFiles {
         let (output, target) = (Raster::load(&self.output)?, Raster::load(&self.target)?);
         if output.size() != target.size() {
             let (is, should) = (output.describe_size(), target.describe_size());
-            let message = format!("is {is}, but its target {} is {should}", self.target.display());
+            let message = format!("is {is}, but its target {} is {should}", self.target.shown());
             return Err(Error::file(&self.output, message));
         }
         Ok(Sample { name: self.name.clone(), origin: self.output.clone(), output, target: Some(target), class: None })
@@ -82,7 +82,7 @@ fn list(root: &Path, suffix: &str) -> Result<BTreeMap<String, PathBuf>> {
                     Error::file(root.join(&path), format!("its name does not end in {suffix:?} as --suffix says"))
                 })?;
                 if let Some(other) = found.insert(stem.to_owned(), root.join(&path)) {
-                    let message = format!("has the same name as {}; which one is meant?", other.display());
+                    let message = format!("has the same name as {}; which one is meant?", other.shown());
                     return Err(Error::file(root.join(&path), message));
                 }
             }
@@ -105,11 +105,10 @@ fn join(
     for (name, output) in outputs {
         match targets.remove(&name) {
             Some(target) => pairs.push(ImageFiles { name, output, target }),
-            None => unpaired.push(format!("{}: no target in {}", output.display(), targets_root.display())),
+            None => unpaired.push(format!("{}: no target in {}", output.shown(), targets_root.shown())),
         }
     }
-    let unused =
-        targets.values().map(|target| format!("{}: no output in {}", target.display(), outputs_root.display()));
+    let unused = targets.values().map(|target| format!("{}: no output in {}", target.shown(), outputs_root.shown()));
     unpaired.extend(unused);
     if unpaired.is_empty() {
         return Ok(pairs);

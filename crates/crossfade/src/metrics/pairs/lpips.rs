@@ -6,7 +6,7 @@ use super::super::metric::{
 use super::super::raster::Raster;
 use super::summarise;
 use crate::engine::{Device, Tensor, from_vec, to_host};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::nn::lpips::{FeatureNet, Lpips};
 
 pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
@@ -90,7 +90,7 @@ impl Accumulator for LpipsAccumulator<'_> {
         let network = &self.metric.network;
         let report = Report::new(SPEC.name)
             .with("protocol", format!("lpips 0.1, {}", network.backbone().name()))
-            .with("weights", format!("{} sha256:{}", network.path().display(), network.sha256()))
+            .with("weights", format!("{} sha256:{}", network.path().shown(), network.sha256()))
             .with("values", "-1 to 1, at the pictures' own size");
         Ok(summarise(report, self.images))
     }

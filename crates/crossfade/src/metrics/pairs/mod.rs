@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use super::Report;
 use super::metric::{Measurement, Metric, Sample};
-use crate::error::Result;
+use crate::error::{Result, Shown};
 
 pub use files::{ImageFiles, PairedFiles};
 pub use protocol::{Channel, Protocol};
@@ -38,7 +38,7 @@ pub fn evaluate(metric: &dyn Metric, pairs: &PairedFiles, progress: Progress) ->
         progress(done, pairs.pairs.len());
     }
     let mut found = accumulator.finish()?;
-    found.report = found.report.with("outputs", pairs.outputs.display()).with("targets", pairs.targets.display());
+    found.report = found.report.with("outputs", pairs.outputs.shown()).with("targets", pairs.targets.shown());
     Ok(found)
 }
 

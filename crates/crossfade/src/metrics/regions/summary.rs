@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::super::edges::summary::line;
 use super::scores::{ImageScores, Scores};
-use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::error::Result;
+use crate::files::{Folder, write_atomic};
 
 /// The best value and its threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -118,7 +118,7 @@ impl Summary {
     /// `eval_RI_VOI.txt`, `eval_RI_VOI_thr.txt`, and for each image `NAME_ev2.txt` (counts of the covering),
     /// `NAME_ev3.txt` (the best count) and `NAME_ev4.txt` (Rand index and variation of information).
     pub fn save(&self, folder: &Path, names: &[String], thresholds: &[f64], images: &[ImageScores]) -> Result<()> {
-        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        let _folder = Folder::create(folder)?;
         let write = |name: &str, lines: String| write_atomic(folder.join(name), lines.as_bytes());
         for (name, image) in names.iter().zip(images) {
             let scales = || thresholds.iter().zip(&image.scales);

@@ -5,7 +5,7 @@ use burn::tensor::Device;
 
 use super::cond_unet::CondUNet;
 use super::config::{CondUNetConfig, EncoderConfig};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::nn::backbone::{BackboneConfig, NetworkPorts};
 use crate::nn::named::shapes;
 use crate::nn::weights::apply;
@@ -51,7 +51,7 @@ pub fn load_encoder(mut net: CondUNet, config: &CondUNetConfig, path: &Path) -> 
     if matches!(config.encoder, EncoderConfig::Unet { .. }) {
         return Err(Error::request(format!(
             "{}: weights from elsewhere are for other encoders; set encoder.kind to 'swin-b', 'swin-t' or 'vgg16' to use them",
-            path.display(),
+            path.shown(),
         )));
     }
     let mut file = read(path, Weights::Model)?.tensors;

@@ -2,7 +2,7 @@
 use super::{DistillRequest, Stage};
 use crate::checkpoint::Checkpoint;
 use crate::config::{DISTILLED_SAMPLER, RunConfig, SampleConfig};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::loss::Objective;
 use crate::nn::{BackboneConfig, NetworkConfig};
 use crossfade_math::{Grid, GridKind, Weighting};
@@ -51,7 +51,7 @@ pub(super) fn check_process(teacher: &Checkpoint) -> Result<()> {
     Err(Error::request(format!(
         "{}: a network of {kind} cannot be distilled, because its process has not the form x_t = alpha x_0 + sigma eps. Those \
          of adm with constant attenuation, ddpm, ddpm-x0, vp, ve, edm, flow and lsgm can be",
-        teacher.path.display()
+        teacher.path.shown()
     )))
 }
 
@@ -95,7 +95,7 @@ pub(super) fn check_changes(teacher: &Checkpoint, config: &RunConfig, sets: &[St
         return Err(Error::request(format!(
             "{} does not know the images that it was trained on: name them, for example with --set data.kind=folder \
              --set data.path=photos",
-            teacher.path.display()
+            teacher.path.shown()
         )));
     }
     Ok(())
@@ -107,7 +107,7 @@ pub(super) fn first_teacher(
     config: &RunConfig,
     request: &DistillRequest,
 ) -> Result<SampleConfig> {
-    let (first, path) = (request.to[0], teacher.path.display());
+    let (first, path) = (request.to[0], teacher.path.shown());
     // A student is right at its own times only, so that it can teach on no others.
     let own = teacher.config.distill.as_ref().map(|distill| (distill.steps, teacher.config.sample.grid.kind.clone()));
     let chosen = Some(config.sample.grid.kind.clone()).filter(|kind| *kind != GridKind::Auto);

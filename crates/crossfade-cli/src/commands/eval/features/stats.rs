@@ -4,13 +4,14 @@ use super::{MergeArgs, StatsArgs};
 use crate::context::Context;
 use anyhow::{Context as _, Result};
 use crossfade::Error;
+use crossfade::error::Shown;
 use crossfade::metrics::Report;
 use crossfade::metrics::features::{Statistics, stated};
 use std::path::Path;
 
 fn report(metric: &str, statistics: &Statistics, out: &Path) -> Report {
     stated(Report::new(metric), statistics.protocol, statistics.weights.as_deref())
-        .with("written", out.display())
+        .with("written", out.shown())
         .value("images", statistics.count().unwrap_or(0) as f64)
 }
 
@@ -34,12 +35,12 @@ pub fn merge(args: &MergeArgs, context: &Context) -> Result<()> {
     };
     check_output(out)?;
     if out.exists() {
-        let message = format!("{} exists; the last file is the one to write, so name a new one", out.display());
+        let message = format!("{} exists; the last file is the one to write, so name a new one", out.shown());
         return Err(Error::request(message).into());
     }
     let shards = shards
         .iter()
-        .map(|path| Statistics::load(path).with_context(|| format!("reading {}", path.display())))
+        .map(|path| Statistics::load(path).with_context(|| format!("reading {}", path.shown())))
         .collect::<Result<Vec<_>>>()?;
     let count = shards.len();
     let statistics = Statistics::merge(shards)?;
@@ -54,5 +55,5 @@ fn check_output(out: &Path) -> Result<()> {
     if directory.is_dir() && out.extension().is_some_and(|e| e == "npz") {
         return Ok(());
     }
-    Err(Error::request(format!("{} must be an .npz in a directory that exists", out.display())).into())
+    Err(Error::request(format!("{} must be an .npz in a directory that exists", out.shown())).into())
 }
