@@ -18,8 +18,12 @@ pub struct Cli {
     #[command(flatten)]
     pub global: Global,
 
+    /// Print what is read of untrusted files at most, and exit
+    #[arg(long)]
+    pub limits: bool,
+
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 /// Options of every verb.
@@ -51,7 +55,7 @@ pub struct Overrides {
     pub sets: Vec<String>,
 
     /// Directory that relative data paths start from [default: the current directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = text_path)]
     pub data_root: Option<PathBuf>,
 }
 
@@ -86,6 +90,11 @@ pub fn samplers() -> impl Iterator<Item = PossibleValue> {
 /// Names of the samplers, and `auto` for the default of the process.
 pub fn sampler_names() -> impl Iterator<Item = PossibleValue> {
     ["auto".into()].into_iter().chain(samplers())
+}
+
+/// Value parser for a path that becomes part of a configuration, which is UTF-8 text; other bytes are refused before the work.
+pub fn text_path(text: &str) -> Result<PathBuf, std::convert::Infallible> {
+    Ok(text.into())
 }
 
 /// Value parser for a number from 0 to 1.

@@ -9,8 +9,12 @@ mod models;
 mod output;
 mod progress;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use cli::Cli;
+use commands::Command;
 use context::Context;
+use crossfade::limits;
 use interrupt::Stopped;
 use std::io::Write;
 use std::process::ExitCode;
@@ -22,9 +26,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let started = Instant::now();
     crossfade::models::install(models::MODELS);
-    let cli = cli::Cli::parse();
-    let result =
-        Context::new(&cli.global, started, cli.command.has_own_threads()).and_then(|context| cli.command.run(&context));
+    let cli = Cli::parse();
+    let own_threads = cli.command.as_ref().is_some_and(Command::has_own_threads);
+    let result = Context::new(&cli.global, started, own_threads).and_then(|context| match &cli.command {
+        _ if cli.limits => print_limits(&context),
+        Some(command) => command.run(&context),
+        None => Cli::command().error(ErrorKind::MissingSubcommand, "a verb is missing").exit(),
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
@@ -33,6 +41,13 @@ fn main() -> ExitCode {
             ExitCode::from(exit_code(&error))
         }
     }
+}
+
+/// Prints every limit of what is read of files, as `docs/TRUST.md` lists them.
+fn print_limits(context: &Context) -> anyhow::Result<()> {
+    let width = limits::ALL.iter().map(|limit| limit.name.len()).max().unwrap_or(0);
+    let lines = limits::ALL.iter().map(|limit| format!("{:width$}  {}", limit.name, limit.amount()));
+    context.print(lines.collect::<Vec<_>>().join("\n"), serde_json::to_value(limits::ALL)?)
 }
 
 /// Whether the reader of standard output closed it early, as `head` does: that is no failure.

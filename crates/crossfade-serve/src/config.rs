@@ -1,6 +1,6 @@
 //! What a server is started with.
 use crossfade::checkpoint::{self, Checkpoint};
-use crossfade::{Error, Result};
+use crossfade::{Error, Result, limits};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -171,18 +171,13 @@ impl ServeConfig {
     }
 }
 
-/// The largest size of a token file.
-const MAX_TOKEN_FILE: u64 = 1 << 20;
 /// The least length of a token.
 const MIN_TOKEN: usize = 16;
 
 /// Reads `TOKEN` or `NAME TOKEN` of each line.
 pub fn read_tokens(path: &Path) -> Result<Vec<(String, String)>> {
-    let size = std::fs::metadata(path).map_err(Error::io(path))?.len();
-    if size > MAX_TOKEN_FILE {
-        return Err(Error::file(path, "larger than 1 MiB; is it a token file?"));
-    }
-    let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+    let text = String::from_utf8(limits::read(path, &limits::TOKEN)?);
+    let text = text.map_err(|_| Error::file(path, "is not UTF-8 text; is it a token file?"))?;
     let mut tokens = vec![];
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();

@@ -6,12 +6,11 @@ use crate::models::{Library, Loaded, Model};
 use crate::prompt;
 use crate::run::mask_of;
 use crossfade::config::{RunConfig, SampleOptions};
-use crossfade::data::Image16;
+use crossfade::data::{Image16, dimensions};
 use crossfade::math::{Blend, GridKind};
 use crossfade::sample::Sampler;
 use crossfade::task::TaskConfig;
 use serde::{Deserialize, Serialize};
-use std::io::Cursor;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -408,8 +407,7 @@ impl Request {
         let task = &loaded.checkpoint.config.task;
         let scale = task.task().scale();
         let decode = |param: &'static str, bytes: &[u8], scale: usize| {
-            let (width, height) = dimensions(bytes)
-                .ok_or_else(|| ApiError::invalid(param, "is not a readable picture: send a PNG, JPEG or WebP"))?;
+            let (width, height) = dimensions(bytes, param).map_err(|e| ApiError::invalid(param, e.to_string()))?;
             if width.saturating_mul(height).saturating_mul(scale * scale) > limits.max_pixels {
                 let (most, result) = (limits.max_pixels, if scale > 1 { " in the result" } else { "" });
                 let problem = format!("{width}x{height} pixels: at most {most} pixels{result} are allowed");
@@ -438,13 +436,6 @@ impl Request {
         }
         Ok([picture.width, picture.height])
     }
-}
-
-/// The size of a picture as its header says.
-fn dimensions(bytes: &[u8]) -> Option<(usize, usize)> {
-    let reader = image::ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok()?;
-    let (width, height) = reader.into_dimensions().ok()?;
-    Some((width as usize, height as usize))
 }
 
 fn check_size(wanted: Option<&str>, size: Option<[usize; 2]>) -> Result<(), ApiError> {

@@ -49,8 +49,12 @@ limits! {
     IMAGE_PIXELS = "pixels of an image", 64 << 20, Pixels;
     /// `IMAGE_PIXELS` of 16-bit RGBA.
     IMAGE_MEMORY = "memory of an image decoder", 512 << 20, Bytes;
-    /// A metric holds both images as 64-bit numbers: 16 bytes for each value.
-    METRIC_PIXELS = "pixels of an image that a metric compares", 16 << 20, Pixels;
+    /// A metric of pairs holds one channel of both images as 64-bit numbers: 512 MiB.
+    METRIC_PIXELS = "pixels of an image that PSNR, SSIM and MS-SSIM compare", 32 << 20, Pixels;
+    /// The features of VGG-16 take about 1 kB for each pixel.
+    LPIPS_PIXELS = "pixels of an image that LPIPS compares", 4 << 20, Pixels;
+    /// 3840x2160. Distances and weights of each pixel take ten 64-bit numbers.
+    MAP_PIXELS = "pixels of a map that a metric compares", 8 << 20, Pixels;
     /// A recipe takes a few kB.
     PNG_TEXT = "texts of a PNG that are read, decompressed, in all", 1 << 20, Bytes;
     /// One for each image of a large set.
@@ -93,8 +97,20 @@ limits! {
     CONFIG_DEPTH = "nesting of a configuration", 16, Depth;
     /// More never fit into memory.
     BATCH = "images of a batch", 1 << 16, Count;
-    /// 8 GiB of 32-bit numbers.
-    BATCH_VALUES = "numbers of a batch of images", 1 << 31, Count;
+    /// 4 GiB of 32-bit numbers, of which a network holds many more.
+    BATCH_VALUES = "numbers of a batch of images", 1 << 30, Count;
+    /// Batches times `train.accumulate`.
+    STEP_IMAGES = "images of a training step", 1 << 24, Count;
+    /// With `STEP_IMAGES`, every image of a run has a number below 2^56.
+    STEPS = "steps of a training", 1 << 32, Count;
+    /// Threads that read and prepare images.
+    LOADER_THREADS = "threads of a loader", 1024, Count;
+    /// Their order in an epoch takes 8 bytes for each.
+    SET_IMAGES = "images of a data set", 64 << 20, Count;
+    /// Products of several of them must fit into 64 bits.
+    NETWORK_SIZE = "each size of a network: sides, channels, widths, blocks", 4096, Count;
+    /// By the estimate of `crossfade config check`; whether this machine has as much is not asked.
+    TRAIN_MEMORY = "estimated memory of a training", 1 << 40, Bytes;
     /// A line takes about 200 bytes.
     LOG = "log of a training", 1 << 30, Bytes;
     /// One value for each image.
@@ -108,7 +124,7 @@ limits! {
 impl Limit {
     /// The number with its unit, as it is printed.
     pub fn amount(&self) -> String {
-        let binary = [(1u64 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+        let binary = [(1u64 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
         let round = binary.iter().find(|(size, _)| self.max.is_multiple_of(*size)).filter(|_| self.max > 0);
         match (self.unit, round) {
             (Unit::Bytes, Some((size, prefix))) => format!("{} {prefix}B", self.max / size),

@@ -1,7 +1,7 @@
 //! `crossfade calibrate`.
 use super::eval::images;
 use super::sample::open;
-use crate::cli::{Weights, one_of, sampler_names};
+use crate::cli::{Weights, one_of, sampler_names, text_path};
 use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -83,7 +83,7 @@ pub struct CalibrateArgs {
     save: bool,
 
     /// Directory that relative data paths start from [default: the current directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = text_path)]
     data_root: Option<PathBuf>,
 
     /// Which copy of the checkpoint's weights to use

@@ -1,4 +1,5 @@
 //! `crossfade data`.
+use crate::cli::text_path;
 use crate::context::Context;
 use crate::jobs::{ImageJob, folders, list_jobs};
 use anyhow::{Result, bail};
@@ -74,7 +75,7 @@ pub struct CheckArgs {
     test: bool,
 
     /// Directory that relative data paths of a configuration start from [default: the current directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = text_path)]
     data_root: Option<PathBuf>,
 }
 

@@ -1,5 +1,5 @@
 //! The options of verbs that make images and measure them: `compare` and `average`.
-use crate::cli::one_of;
+use crate::cli::{one_of, text_path};
 use anyhow::Result;
 use clap::Args;
 use crossfade::config::{Axes, Evaluate};
@@ -54,7 +54,7 @@ pub struct MeasureArgs {
     per_class: bool,
 
     /// Directory that relative paths of images start from, those in the configuration too [default: the current one]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = text_path)]
     data_root: Option<PathBuf>,
 
     /// Weights of the metric's network: Inception's [default: the cached ones] or those of LPIPS

@@ -1,10 +1,10 @@
 //! `crossfade reproduce`.
 use crate::context::Context;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use crossfade::error::Shown;
+use crossfade::error::{Shown, visible};
 use crossfade::files::write_atomic;
-use crossfade::generate::{reproduce, reproduce_edit};
+use crossfade::generate::{Likeness, likeness, reproduce, reproduce_edit};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -60,7 +60,17 @@ pub fn run(args: &ReproduceArgs, context: &Context) -> Result<()> {
     if identical {
         return Ok(());
     }
-    bail!(
-        "the regenerated image differs; the original was made by version {version}, maybe on another kind of processor"
-    )
+    let version = visible(&version);
+    Err(anyhow!(match likeness(&args.image, &png)? {
+        Likeness::SamePixels =>
+            "the pixels are the same, but the file is not: it was saved again, or its texts were changed".into(),
+        Likeness::Near(levels) => format!(
+            "pixels differ by at most {levels} of 255 levels; the original was made by version {version}, maybe on another kind \
+             of processor"
+        ),
+        Likeness::Other if version != env!("CARGO_PKG_VERSION") => format!(
+            "the regenerated image is another one: the original was made by version {version}, or it or its recipe was changed"
+        ),
+        Likeness::Other => "the regenerated image is another one: the picture or its recipe was changed".into(),
+    }))
 }

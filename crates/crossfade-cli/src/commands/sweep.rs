@@ -1,4 +1,5 @@
 //! `crossfade sweep`.
+use crate::cli::text_path;
 use crate::context::Context;
 use crate::interrupt::{Stopped, stop_on_interrupt};
 use crate::progress::Progress;
@@ -45,7 +46,7 @@ pub struct SweepArgs {
     sets: Vec<String>,
 
     /// Directory that relative paths of images start from [default: the current one]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = text_path)]
     data_root: Option<PathBuf>,
 
     /// Directory of trained models, for studies that share them [default: models in the directory of the study]

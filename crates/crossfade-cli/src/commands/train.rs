@@ -3,7 +3,7 @@ mod autoencoder;
 mod fine_tune;
 
 use super::config::describe;
-use crate::cli::Overrides;
+use crate::cli::{Overrides, text_path};
 use crate::context::Context;
 use crate::interrupt::stop_on_interrupt;
 use anyhow::{Context as _, Result};
@@ -49,7 +49,7 @@ pub struct TrainArgs {
     pub out: Option<PathBuf>,
 
     /// Start from the weights of a model that ships, a run or a checkpoint, in place of random ones
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = text_path)]
     pub from: Option<PathBuf>,
 
     /// Continue from the last checkpoint in the run directory; without this option an existing run is an error

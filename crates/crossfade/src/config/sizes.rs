@@ -49,7 +49,7 @@ impl RunConfig {
             phi_parts,
             weights_bytes: weights,
             checkpoint_bytes: (4 + averages) * weights,
-            train_bytes: (5 + averages) * weights + kept * self.train.batch as u64,
+            train_bytes: ((5 + averages) * weights).saturating_add(kept.saturating_mul(self.train.batch as u64)),
             sample_bytes: weights + live * batch,
         }
     }

@@ -5,6 +5,7 @@ use super::{OptimConfig, RANDOM_CLASS, RunConfig, SampleConfig, TrainConfig};
 use crate::augment::LABELS;
 use crate::data::DataConfig;
 use crate::error::{Error, Result};
+use crate::limits::{self, Limit};
 use crate::loss::Supervise;
 use crate::nn::{BackboneConfig, Decoders};
 use crate::sample::Guidance;
@@ -47,6 +48,12 @@ impl Checks {
         }
     }
 
+    /// Adds a problem if a number is above its limit: it would decide how much memory is asked for.
+    pub(super) fn within(&mut self, limit: &Limit, value: u64, keys: &[&str]) {
+        let why = limit.check(value).err();
+        self.require(why.is_none(), keys, why.unwrap_or_default());
+    }
+
     fn at_least_one(&mut self, value: u64, key: &str) {
         self.require(value > 0, &[key], "must be at least 1");
     }
@@ -67,6 +74,7 @@ impl Checks {
     pub fn data(&mut self, data: &DataConfig) {
         if let DataConfig::Procedural { len, .. } = data {
             self.at_least_one(*len as u64, "data.len");
+            self.within(&limits::SET_IMAGES, *len as u64, &["data.len"]);
         }
         for (key, path) in data.clone().paths_mut() {
             self.require(!path.as_os_str().is_empty(), &[&format!("data.{key}")], "must not be empty");
@@ -98,6 +106,11 @@ impl Checks {
     pub fn train(&mut self, t: &TrainConfig) {
         self.at_least_one(t.steps, "train.steps");
         self.at_least_one(t.batch as u64, "train.batch");
+        self.within(&limits::STEPS, t.steps, &["train.steps"]);
+        self.within(&limits::BATCH, t.batch as u64, &["train.batch"]);
+        let images = (t.batch as u64).saturating_mul(t.accumulate as u64);
+        self.within(&limits::STEP_IMAGES, images, &["train.accumulate", "train.batch"]);
+        self.within(&limits::LOADER_THREADS, t.loader_threads as u64, &["train.loader_threads"]);
         self.at_least_one(t.accumulate as u64, "train.accumulate");
         self.at_least_one(t.loader_threads as u64, "train.loader_threads");
         self.at_least_one(t.log_every, "train.log_every");
@@ -112,6 +125,13 @@ impl RunConfig {
     /// Checks what training needs beyond [`RunConfig::validate`]. Converted networks with the scalings of an older
     /// release can be sampled, but not trained with every loss.
     pub fn validate_training(&self) -> Result<()> {
+        let memory = self.sizes().train_bytes;
+        limits::TRAIN_MEMORY.check(memory).map_err(|why| {
+            Error::request(format!(
+                "the training would take about {} GB: {why}; lower train.batch",
+                memory / 1_000_000_000
+            ))
+        })?;
         let Some(adm) = self.process.adm() else { return Ok(()) };
         if self.loss.weighting != Weighting::Adaptive {
             return Ok(());
@@ -202,6 +222,11 @@ impl RunConfig {
 
     fn check_train(&self, checks: &mut Checks) {
         checks.train(&self.train);
+        if let Some(side) = self.network.resolution() {
+            let sizes = [self.network.channels(), side, side];
+            let values = sizes.iter().fold(self.train.batch as u64, |n, &size| n.saturating_mul(size as u64));
+            checks.within(&limits::BATCH_VALUES, values, &["train.batch", "network"]);
+        }
         let p = self.train.augment;
         let labels = self.network.augment_dim();
         checks.require(

@@ -171,7 +171,22 @@ pub fn mirrored(i: usize, n: usize) -> usize {
 
 /// Decodes a PNG, JPEG or WebP within limits and applies its EXIF orientation.
 pub(super) fn decode_upright(bytes: &[u8], name: &Path) -> Result<DynamicImage> {
-    limits::guarded(name, || decode_within_limits(&without_unused_chunks(bytes), name))
+    limits::guarded(name, || {
+        let bytes = without_unused_chunks(bytes);
+        let bad = |e: image::ImageError| Error::file(name, format!("not a readable image: {e}"));
+        let mut decoder = opened(&bytes, name)?;
+        let orientation = decoder.orientation().map_err(bad)?;
+        let mut image = DynamicImage::from_decoder(decoder).map_err(bad)?;
+        image.apply_orientation(orientation);
+        Ok(image)
+    })
+}
+
+/// Width and height as the header of a PNG, JPEG or WebP says, before anything is decoded; `name` is used in error messages.
+pub fn dimensions(bytes: &[u8], name: impl AsRef<Path>) -> Result<(usize, usize)> {
+    let name = name.as_ref();
+    let (width, height) = limits::guarded(name, || Ok(opened(&without_unused_chunks(bytes), name)?.dimensions()))?;
+    Ok((width as usize, height as usize))
 }
 
 /// The PNG without colour profiles and texts, which nothing here uses: the decoder would unpack them, whatever their size. Other
@@ -196,13 +211,14 @@ fn without_unused_chunks(bytes: &[u8]) -> Cow<'_, [u8]> {
     // What follows a damaged chunk is left to the decoder, which tells what is wrong.
     kept.push(at..bytes.len());
     if dropped {
-        Cow::Owned(kept.into_iter().flat_map(|part| &bytes[part]).copied().collect())
+        Cow::Owned(kept.into_iter().map(|part| &bytes[part]).collect::<Vec<_>>().concat())
     } else {
-        Cow::Borrowed(bytes)
+        bytes.into()
     }
 }
 
-fn decode_within_limits(bytes: &[u8], name: &Path) -> Result<DynamicImage> {
+/// The decoder of an image whose header is within the limits.
+fn opened<'a>(bytes: &'a [u8], name: &Path) -> Result<impl ImageDecoder + 'a> {
     let bad = |reason: String| Error::file(name, format!("not a readable image: {reason}"));
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| bad(e.to_string()))?;
     if !matches!(reader.format(), Some(ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP)) {
@@ -216,7 +232,7 @@ fn decode_within_limits(bytes: &[u8], name: &Path) -> Result<DynamicImage> {
     // This only bounds the memory; the number of pixels is checked below, with a better message.
     limits.max_alloc = Some(IMAGE_MEMORY.max);
     reader.limits(limits);
-    let mut decoder = reader.into_decoder().map_err(|e| bad(e.to_string()))?;
+    let decoder = reader.into_decoder().map_err(|e| bad(e.to_string()))?;
     let (width, height) = decoder.dimensions();
     if u64::from(width) * u64::from(height) > IMAGE_PIXELS.max {
         return Err(bad(format!("{width}x{height} pixels, more than the limit of {}", IMAGE_PIXELS.amount())));
@@ -224,10 +240,7 @@ fn decode_within_limits(bytes: &[u8], name: &Path) -> Result<DynamicImage> {
     if width == 0 || height == 0 {
         return Err(bad("no pixels".into()));
     }
-    let orientation = decoder.orientation().map_err(|e| bad(e.to_string()))?;
-    let mut image = DynamicImage::from_decoder(decoder).map_err(|e| bad(e.to_string()))?;
-    image.apply_orientation(orientation);
-    Ok(image)
+    Ok(decoder)
 }
 
 /// ITU-R 601-2 luma with PIL's fixed-point weights and rounding.

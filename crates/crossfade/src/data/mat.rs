@@ -1,6 +1,5 @@
 //! MATLAB files of version 5 (`.mat` up to "-v7"), the format of BSDS's ground truth: numeric arrays, cells and
 //! structures. Nothing in a file is trusted: bytes, nesting and counts have limits, and damage is an error.
-use std::io::Read;
 use std::path::Path;
 
 use flate2::read::ZlibDecoder;
@@ -98,8 +97,7 @@ fn parse(bytes: &[u8]) -> Parsed<Vec<(String, Value)>> {
 }
 
 fn inflate(data: &[u8], budget: &mut usize) -> Parsed<Vec<u8>> {
-    let mut bytes = Vec::new();
-    ZlibDecoder::new(data).take(*budget as u64 + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    let bytes = limits::take(ZlibDecoder::new(data), *budget as u64).map_err(|e| e.to_string())?;
     *budget = budget.checked_sub(bytes.len()).ok_or(format!("more than {} MiB of data", MAX_BYTES >> 20))?;
     Ok(bytes)
 }

@@ -30,7 +30,7 @@ pub mod zip;
 
 pub use check::{CheckReport, check};
 pub use classes::Classes;
-pub use image::{IMAGE_ENDINGS, Image, Rect, png_text};
+pub use image::{IMAGE_ENDINGS, Image, Rect, dimensions, png_text};
 pub use image16::Image16;
 pub use label_map::LabelMap;
 use paired::Paired;

@@ -8,6 +8,7 @@ use crate::data::{Image, contact_sheet, sheet_name};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::files::{Folder, write_atomic};
+use crate::limits::{BATCH, BATCH_VALUES};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -76,16 +77,26 @@ pub struct JobReport {
 const SHEET_LIMIT: usize = 256;
 
 impl Job {
-    fn starts(&self) -> Vec<StartNoise> {
-        // Images are dealt out in turn, so that shards differ by at most one image.
-        let wanted = (0..self.count).filter(|k| k % self.shard.count == self.shard.index);
+    /// The number of images of the shard. Images are dealt out in turn, so that shards differ by at most one.
+    fn len(&self) -> u64 {
+        let Shard { index, count } = self.shard;
+        self.count.saturating_sub(index).div_ceil(count)
+    }
+
+    /// The start of the image at place `nth` of the shard. A list of all of them could be arbitrarily long.
+    fn start(&self, nth: u64) -> StartNoise {
+        let k = nth * self.shard.count + self.shard.index;
         match self.between {
-            None => wanted.map(|k| StartNoise::Index(self.first + k)).collect(),
-            Some((a, b)) => {
-                let last = (self.count.max(2) - 1) as f64;
-                wanted.map(|k| StartNoise::Between(a, b, k as f64 / last)).collect()
-            }
+            None => StartNoise::Index(self.first + k),
+            Some((a, b)) => StartNoise::Between(a, b, k as f64 / (self.count.max(2) - 1) as f64),
         }
+    }
+
+    /// An error if a batch of pictures of this shape could not be held in memory.
+    fn check_batch(&self, [c, h, w]: [usize; 3]) -> Result<()> {
+        let values = [c, h, w].iter().fold(self.batch as u64, |product, &side| product.saturating_mul(side as u64));
+        let fits = BATCH.check(self.batch as u64).and_then(|()| BATCH_VALUES.check(values));
+        fits.map_err(|why| Error::request(format!("a batch of {} pictures of {w}x{h}x{c}: {why}", self.batch)))
     }
 }
 
@@ -105,8 +116,8 @@ pub fn run(
     if job.between.is_some_and(|(a, b)| a == b) {
         return Err(Error::request("interpolation needs two different images"));
     }
-    let starts = job.starts();
-    if starts.is_empty() || job.batch == 0 {
+    let all = job.len();
+    if all == 0 || job.batch == 0 {
         return Err(Error::request("nothing to sample: count and batch must be at least 1, and the shard not empty"));
     }
     let mut pipeline = Pipeline::open(checkpoint, weights, config, device)?;
@@ -115,10 +126,12 @@ pub fn run(
     }
     // A network of a task or without this class is rejected before the directory is created.
     pipeline.ready()?;
+    job.check_batch(pipeline.size()?)?;
     let _folder = Folder::create(&job.out)?;
     let loading_ms = began.elapsed().as_secs_f64() * 1e3;
     let (mut sheet, mut evaluations, mut done) = (vec![], 0, 0);
-    for group in starts.chunks(job.batch) {
+    for from in (0..all).step_by(job.batch) {
+        let group: Vec<StartNoise> = (from..all.min(from + job.batch as u64)).map(|nth| job.start(nth)).collect();
         let mut trajectories = vec![vec![]; group.len()];
         let mut observe = |state: crate::sample::State<'_, crate::engine::Images>| {
             if job.trajectory {
@@ -128,7 +141,7 @@ pub fn run(
                 }
             }
         };
-        let sampled = pipeline.sample(job.seed, group, &mut observe)?;
+        let sampled = pipeline.sample(job.seed, &group, &mut observe)?;
         evaluations = sampled.nfe;
         for ((start, image), trajectory) in group.iter().zip(pipeline.pictures(sampled.x0.0)?).zip(trajectories) {
             let recipe = Recipe::new(checkpoint, weights, &pipeline, job.seed, *start)?;
@@ -143,7 +156,7 @@ pub fn run(
             }
             done += 1;
         }
-        progress(done, starts.len());
+        progress(done, all as usize);
     }
     let (sheet, columns) = match pipeline.class_choice()? {
         Some(ClassChoice::Each(classes)) if classes.len() > 1 && job.between.is_none() => {

@@ -23,7 +23,7 @@ pub use job::{Job, JobReport, Shard, run};
 pub(crate) use likelihood::likelihood_process;
 pub use likelihood::{FlowConfig, FlowLikelihood, Likelihood, LikelihoodConfig, Trace};
 pub use pipeline::{Pipeline, TaskModel, Watch};
-pub use recipe::{Recipe, Reproduced, reproduce, task_recipe};
+pub use recipe::{Likeness, Recipe, Reproduced, likeness, reproduce, task_recipe};
 pub(crate) use solve::estimates_at;
 pub use start::StartNoise;
 

@@ -119,6 +119,33 @@ pub fn reproduce(path: &Path, checkpoint: Option<&Path>, guide: Option<&Path>, d
     Ok(Reproduced { identical: png == original, png, recipe })
 }
 
+/// How much a picture is like the one that was made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Likeness {
+    /// All pixels are equal.
+    SamePixels,
+    /// They differ by rounding: by at most this many of 255 levels.
+    Near(u8),
+    /// It is another picture.
+    Other,
+}
+
+/// The largest difference that other vector instructions make; few steps amplify rounding little.
+const NEAR: u8 = 8;
+
+/// Compares the picture in `path` with the PNG that was made again, which is not the same file.
+pub fn likeness(path: &Path, again: &[u8]) -> Result<Likeness> {
+    let (a, b) = (Image::read(path)?, Image::decode(again, path)?);
+    if (a.width, a.height, a.channels) != (b.width, b.height, b.channels) {
+        return Ok(Likeness::Other);
+    }
+    Ok(match a.pixels.iter().zip(&b.pixels).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0) {
+        0 => Likeness::SamePixels,
+        levels @ 1..=NEAR => Likeness::Near(levels),
+        _ => Likeness::Other,
+    })
+}
+
 /// The text of a PNG file with this keyword, if it has one, and the bytes of the file.
 pub(super) fn stored_text(path: &Path, keyword: &str) -> Result<(Option<String>, Vec<u8>)> {
     let bytes = limits::read(path, &limits::IMAGE_FILE)?;

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use crate::data::Image;
 use crate::error::{Error, Result, Shown};
+use crate::limits::MAP_PIXELS;
 
 /// A grey map, top row first, with values from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +34,13 @@ pub struct Mask {
 }
 
 impl Map {
+    /// Reads a map or a mask from an image file.
+    pub fn read(path: &Path) -> Result<Image> {
+        let image = Image::read(path)?;
+        MAP_PIXELS.check((image.width * image.height) as u64).map_err(|why| Error::file(path, why))?;
+        Ok(image)
+    }
+
     /// A grey image as a map: byte / 255.
     pub fn of(image: &Image) -> Self {
         let grey = image.with_channels(1);

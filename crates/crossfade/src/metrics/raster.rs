@@ -58,11 +58,21 @@ impl Raster {
     /// Reads a PNG, JPEG or WebP, or a `.npy` array `[H, W]`, `[H, W, 1]` or `[H, W, 3]` of bytes or of floats from 0 to 1.
     pub fn load(path: &Path) -> Result<Self> {
         let bytes = limits::read(path, &limits::IMAGE_FILE)?;
+        let within = |raster: Self| match limits::METRIC_PIXELS.check(raster.pixels()) {
+            Ok(()) => Ok(raster),
+            Err(why) => Err(Error::file(path, why)),
+        };
         if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
             let floats = FloatImage::from_npy(&bytes).map_err(|message| Error::file(path, message))?;
-            return Ok(Self::Floats(floats));
+            return within(Self::Floats(floats));
         }
-        Ok(Self::Bytes(Image::decode(&bytes, path)?))
+        within(Self::Bytes(Image::decode(&bytes, path)?))
+    }
+
+    /// The number of pixels.
+    pub(super) fn pixels(&self) -> u64 {
+        let (width, height, _) = self.size();
+        (width * height) as u64
     }
 
     /// Width, height and channels.
@@ -99,43 +109,54 @@ impl Raster {
         }
     }
 
-    /// The components that are compared under `protocol`, without the border, or the reason why nothing is left.
-    pub(super) fn components(&self, protocol: &Protocol) -> std::result::Result<Vec<Component>, String> {
-        let ((width, height, channels), border) = (self.size(), 2 * protocol.crop);
+    /// Width and height of what is compared under `protocol`, without the border, or the reason why nothing is left.
+    pub(super) fn inner_size(&self, protocol: &Protocol) -> std::result::Result<(usize, usize), String> {
+        let ((width, height, _), border) = (self.size(), 2 * protocol.crop);
         if width <= border || height <= border {
             let size = self.describe_size();
             return Err(format!("{size} pixels are not larger than the border of {}", protocol.crop));
         }
-        Ok(match self {
-            Self::Bytes(image) => components(&image.pixels, f64::from, [width, height, channels], protocol),
-            Self::Floats(image) => components(&image.values, |v| v, [width, height, channels], protocol),
-        })
+        Ok((width - border, height - border))
+    }
+
+    /// The number of components that are compared under `protocol`.
+    pub(super) fn component_count(&self, protocol: &Protocol) -> usize {
+        if protocol.channel == Channel::Y { 1 } else { self.size().2 }
+    }
+
+    /// Component `c`, without the border, which must leave something. One is made at a time: as 64-bit numbers, all of them
+    /// would take many times the memory of the image.
+    pub(super) fn component(&self, protocol: &Protocol, c: usize) -> Component {
+        let (width, height, channels) = self.size();
+        match self {
+            Self::Bytes(image) => component(&image.pixels, f64::from, [width, height, channels], protocol, c),
+            Self::Floats(image) => component(&image.values, |v| v, [width, height, channels], protocol, c),
+        }
     }
 }
 
-/// The components of interleaved values; `number` converts each to a number from 0 to 255.
-fn components<T: Copy>(
+/// Component `c` of interleaved values; `number` converts each to a number from 0 to 255.
+fn component<T: Copy>(
     values: &[T],
     number: impl Fn(T) -> f64,
     [width, height, channels]: [usize; 3],
     protocol: &Protocol,
-) -> Vec<Component> {
+    c: usize,
+) -> Component {
     let (crop, border) = (protocol.crop, 2 * protocol.crop);
     // Quantised before the luma is computed, as if the image had been saved as 8 bits.
     let level = |v: T| if protocol.quantise { number(v).round().clamp(0.0, 255.0) } else { number(v) };
-    let component = |value: &dyn Fn(&[T]) -> f64| {
-        let rows = values.chunks_exact(width * channels).skip(crop).take(height - border);
-        let pixels = rows.flat_map(|row| row.chunks_exact(channels).skip(crop).take(width - border).map(value));
-        Component { width: width - border, height: height - border, values: pixels.collect() }
+    let luma = |pixel: &[T]| {
+        let y = luma_601([level(pixel[0]), level(pixel[1]), level(pixel[2])]);
+        if protocol.round_luma { y.round() } else { y }
     };
-    if protocol.channel == Channel::Y && channels == 3 {
-        let luma = |pixel: &[T]| {
-            let y = luma_601([level(pixel[0]), level(pixel[1]), level(pixel[2])]);
-            if protocol.round_luma { y.round() } else { y }
-        };
-        return vec![component(&luma)];
-    }
-    (0..channels).map(|c| component(&|pixel| level(pixel[c]))).collect()
+    let is_luma = protocol.channel == Channel::Y && channels == 3;
+    let value = |pixel: &[T]| if is_luma { luma(pixel) } else { level(pixel[c]) };
+    let rows = values.chunks_exact(width * channels).skip(crop).take(height - border);
+    let pixels = rows.flat_map(|row| row.chunks_exact(channels).skip(crop).take(width - border).map(value));
+    let mut found = Vec::with_capacity((width - border) * (height - border));
+    found.extend(pixels);
+    Component { width: width - border, height: height - border, values: found }
 }
 
 impl FloatImage {

@@ -119,7 +119,7 @@ impl BlockPlan {
 }
 
 /// Largest sensible value of any size: beyond it is a slip of the pen, and counts could overflow.
-const LIMIT: usize = 4096;
+const LIMIT: usize = crate::limits::NETWORK_SIZE.size();
 
 impl UNetConfig {
     /// A network with initial weights from `seed`.

@@ -2,12 +2,11 @@
 use std::path::Path;
 
 use super::super::maps::{Map, Mask};
-use crate::data::Image;
 use crate::data::mat::{Numbers, Value, read_mat};
 use crate::error::{Error, Result};
 
 /// Limit of the values of an image in a MATLAB file.
-const MAX_PIXELS: usize = crate::limits::IMAGE_PIXELS.size();
+const MAX_PIXELS: usize = crate::limits::MAP_PIXELS.size();
 
 /// The detection for one image.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +34,7 @@ fn is_mat(path: &Path) -> bool {
 /// The annotators' boundaries: `groundTruth{i}.Boundaries` of a MATLAB file, or one image, thresholded at one half.
 pub fn load_truth(path: &Path) -> Result<Vec<Mask>> {
     if !is_mat(path) {
-        return Ok(vec![Map::of(&Image::read(path)?).at_least(0.5)]);
+        return Ok(vec![Map::of(&Map::read(path)?).at_least(0.5)]);
     }
     let mask =
         |(height, width, values): Matrix| Mask { width, height, bits: values.iter().map(|&v| v != 0.0).collect() };
@@ -71,7 +70,7 @@ pub(in crate::metrics) fn annotations(path: &Path, field: &str) -> Result<Vec<Ma
 /// Reads a detection: an image, or a MATLAB file with `ucm2` (a contour map of double size) or `segs` (segmentations).
 pub fn load_detection(path: &Path) -> Result<Detection> {
     if !is_mat(path) {
-        return Ok(Detection::Soft(Map::of(&Image::read(path)?)));
+        return Ok(Detection::Soft(Map::of(&Map::read(path)?)));
     }
     for (name, value) in read_mat(path)? {
         match (name.as_str(), value) {

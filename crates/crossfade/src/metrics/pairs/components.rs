@@ -8,6 +8,9 @@ use super::protocol::Protocol;
 use super::summarise;
 use crate::error::Result;
 
+/// The components of output and target, one pair after the other.
+pub(super) type Components<'a> = &'a mut dyn ExactSizeIterator<Item = (Component, Component)>;
+
 /// The definition of such a metric.
 pub(super) struct Formula {
     /// The metric's name.
@@ -15,7 +18,7 @@ pub(super) struct Formula {
     /// The smallest side of an image that can be measured.
     pub min_side: fn(&Protocol) -> usize,
     /// Computes the value from the components of output and target.
-    pub value: fn(&[Component], &[Component], &Protocol) -> f64,
+    pub value: fn(Components, &Protocol) -> f64,
     /// Whether equal images have an infinite value.
     pub unbounded: bool,
     /// Adds to a report what the metric states beyond the protocol.
@@ -41,12 +44,13 @@ impl Formula {
             let (is, should) = (output.describe_size(), target.describe_size());
             return Err(format!("is {is}, but its target is {should}"));
         }
-        let (a, b) = (output.components(protocol)?, target.components(protocol)?);
-        let (side, needed) = (a[0].width.min(a[0].height), (self.min_side)(protocol));
+        let (width, height) = output.inner_size(protocol)?;
+        let (side, needed) = (width.min(height), (self.min_side)(protocol));
         if side < needed {
             return Err(format!("{} needs sides of {needed} pixels, there are {side} without the border", self.name));
         }
-        let value = (self.value)(&a, &b, protocol);
+        let pair = |c| (output.component(protocol, c), target.component(protocol, c));
+        let value = (self.value)(&mut (0..output.component_count(protocol)).map(pair), protocol);
         if value.is_nan() { Err("the value is not a number".into()) } else { Ok(value) }
     }
 }

@@ -48,6 +48,8 @@ impl LpipsMetric {
     /// The distances of pairs that all have the same size.
     fn distances(&self, samples: &[Sample]) -> Result<Vec<f64>> {
         let ((width, height, _), needed) = (samples[0].output.size(), self.network.backbone().min_side());
+        let pixels = (width * height) as u64;
+        crate::limits::LPIPS_PIXELS.check(pixels).map_err(|why| samples[0].error(why))?;
         let (side, name) = (width.min(height), self.network.backbone().name());
         if side < needed {
             let message = format!("lpips with {name} needs sides of {needed} pixels, there are {side}");

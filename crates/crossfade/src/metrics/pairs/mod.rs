@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use super::Report;
 use super::metric::{Measurement, Metric, Sample};
 use crate::error::{Result, Shown};
+use crate::limits::METRIC_PIXELS;
 
 pub use files::{ImageFiles, PairedFiles};
 pub use protocol::{Channel, Protocol};
@@ -28,15 +29,25 @@ pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
 /// Measures pairs of files.
 pub fn evaluate(metric: &dyn Metric, pairs: &PairedFiles, progress: Progress) -> Result<Measurement> {
-    let (mut accumulator, mut done) = (metric.accumulator(), 0);
-    for batch in pairs.pairs.chunks(BATCH) {
-        // All files of a batch are read before its first error is returned, so that the same one is reported with any
-        // number of threads.
-        let samples: Vec<Result<Sample>> = batch.par_iter().map(ImageFiles::load).collect();
-        accumulator.add(samples.into_iter().collect::<Result<_>>()?)?;
-        done += batch.len();
-        progress(done, pairs.pairs.len());
+    let mut accumulator = metric.accumulator();
+    let (mut waiting, mut pixels, mut done) = (vec![], 0, 0);
+    // As many pairs are read at once as there are threads. They wait until a batch is full or has enough pixels, because large
+    // images would fill the memory. Values and errors come in the order of the pairs, with any number of threads.
+    for files in pairs.pairs.chunks(rayon::current_num_threads().max(1)) {
+        let samples: Vec<Result<Sample>> = files.par_iter().map(ImageFiles::load).collect();
+        for sample in samples {
+            let size = sample.as_ref().map_or(METRIC_PIXELS.max, |sample| sample.output.pixels());
+            if waiting.len() == BATCH || pixels + size > METRIC_PIXELS.max {
+                accumulator.add(std::mem::take(&mut waiting))?;
+                pixels = 0;
+            }
+            waiting.push(sample?);
+            pixels += size;
+            done += 1;
+            progress(done, pairs.pairs.len());
+        }
     }
+    accumulator.add(waiting)?;
     let mut found = accumulator.finish()?;
     found.report = found.report.with("outputs", pairs.outputs.shown()).with("targets", pairs.targets.shown());
     Ok(found)

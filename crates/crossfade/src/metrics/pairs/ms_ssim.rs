@@ -1,7 +1,7 @@
 //! SSIM over five scales (Wang, Simoncelli and Bovik 2003).
 use super::super::metric::{Compared, MetricSpec, Value, Verb};
 use super::super::raster::Component;
-use super::components::Formula;
+use super::components::{Components, Formula};
 use super::protocol::Protocol;
 use super::ssim::{Window, similarity};
 
@@ -24,7 +24,7 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
 static FORMULA: Formula = Formula {
     name: SPEC.name,
     min_side: |_| MIN_SIDE,
-    value: |output, target, _| ms_ssim(output, target),
+    value: |components, _| ms_ssim(components),
     unbounded: false,
     state: |report, _| {
         let weights = WEIGHTS.map(|w| w.to_string()).join(" ");
@@ -43,9 +43,10 @@ const MIN_SIDE: usize = 161;
 
 /// Π_{j<5} cs_j^{w_j} · ssim_5^{w_5}, averaged over the components. Negative means count as 0, because they have no
 /// real power with a fractional exponent.
-fn ms_ssim(output: &[Component], target: &[Component]) -> f64 {
-    let sum: f64 = output.iter().zip(target).map(|(x, y)| component_ms_ssim(x.clone(), y.clone())).sum();
-    sum / output.len() as f64
+fn ms_ssim(components: Components) -> f64 {
+    let count = components.len();
+    let sum: f64 = components.map(|(x, y)| component_ms_ssim(x, y)).sum();
+    sum / count as f64
 }
 
 fn component_ms_ssim(mut x: Component, mut y: Component) -> f64 {
@@ -55,7 +56,8 @@ fn component_ms_ssim(mut x: Component, mut y: Component) -> f64 {
         let last = scale + 1 == WEIGHTS.len();
         product *= libm::pow(if last { found.ssim } else { found.contrast }.max(0.0), weight);
         if !last {
-            (x, y) = (halved(&x), halved(&y));
+            x = halved(&x);
+            y = halved(&y);
         }
     }
     product

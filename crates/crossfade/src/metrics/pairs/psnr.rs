@@ -1,7 +1,6 @@
 //! Peak signal-to-noise ratio.
 use super::super::metric::{Compared, MetricSpec, Value, Verb};
-use super::super::raster::Component;
-use super::components::Formula;
+use super::components::{Components, Formula};
 use super::protocol::Protocol;
 use crate::data::image::psnr_of;
 
@@ -33,14 +32,17 @@ Files are paired by their names without ending; .npy arrays of floats from 0 to 
 static FORMULA: Formula = Formula {
     name: SPEC.name,
     min_side: |_| 1,
-    value: |output, target, _| psnr(output, target),
+    value: |components, _| psnr(components),
     unbounded: true,
     state: |report, _| report.with("unit", "dB, peak 255, of all channels together; mean over the images"),
 };
 
 /// 10·log10(255²/MSE) over all values of all components; infinite for equal images.
-fn psnr(output: &[Component], target: &[Component]) -> f64 {
-    let count: usize = output.iter().map(|p| p.values.len()).sum();
-    let pairs = output.iter().zip(target).flat_map(|(a, b)| a.values.iter().zip(&b.values));
-    psnr_of(pairs.map(|(a, b)| (a - b) * (a - b)).sum(), count)
+fn psnr(components: Components) -> f64 {
+    let (mut squares, mut count) = (0.0, 0);
+    for (a, b) in components {
+        count += a.values.len();
+        a.values.iter().zip(&b.values).for_each(|(a, b)| squares += (a - b) * (a - b));
+    }
+    psnr_of(squares, count)
 }

@@ -1,7 +1,7 @@
 //! Structural similarity (Wang et al. 2004), averaged over the region in which the complete window fits.
 use super::super::metric::{Compared, MetricSpec, Value, Verb};
 use super::super::raster::Component;
-use super::components::Formula;
+use super::components::{Components, Formula};
 use super::protocol::Protocol;
 
 pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
@@ -28,7 +28,7 @@ The window is 11x11 Gaussian with sigma 1.5, or 7x7 uniform with --protocol skim
 static FORMULA: Formula = Formula {
     name: SPEC.name,
     min_side: |protocol| protocol.window.side(),
-    value: |output, target, protocol| ssim(output, target, protocol.window),
+    value: |components, protocol| ssim(components, protocol.window),
     unbounded: false,
     state: |report, protocol| {
         report.with("window", protocol.window.describe()).with("mean", "over channels, then images")
@@ -47,6 +47,9 @@ pub enum Window {
 
 /// The constants C_1 and C_2 for values up to 255.
 const C: [f64; 2] = [(0.01 * 255.0) * (0.01 * 255.0), (0.03 * 255.0) * (0.03 * 255.0)];
+
+/// Rows whose local means are in memory at once.
+const STRIP: usize = 256;
 
 impl Window {
     /// The weights along one axis; they sum to 1.
@@ -96,28 +99,34 @@ pub(super) struct Similarity {
 /// SSIM = (2 μ_x μ_y + C_1)(2 σ_xy + C_2) / ((μ_x² + μ_y² + C_1)(σ_x² + σ_y² + C_2)), averaged; the components must be at
 /// least as large as the window.
 pub(super) fn similarity(x: &Component, y: &Component, window: Window) -> Similarity {
-    let weights = window.weights();
-    let mean = |value: &dyn Fn(usize) -> f64| filter(x.width, x.height, &weights, value);
-    let (mx, my) = (mean(&|i| x.values[i]), mean(&|i| y.values[i]));
-    let mxx = mean(&|i| x.values[i] * x.values[i]);
-    let myy = mean(&|i| y.values[i] * y.values[i]);
-    let mxy = mean(&|i| x.values[i] * y.values[i]);
-    let n = window.correction();
+    let (weights, n) = (window.weights(), window.correction());
+    let (columns, rows) = (x.width + 1 - weights.len(), x.height + 1 - weights.len());
     let (mut ssim, mut contrast) = (0.0, 0.0);
-    for i in 0..mx.len() {
-        let (ux, uy) = (mx[i], my[i]);
-        let (vx, vy, vxy) = (n * (mxx[i] - ux * ux), n * (myy[i] - uy * uy), n * (mxy[i] - ux * uy));
-        let cs = (2.0 * vxy + C[1]) / (vx + vy + C[1]);
-        contrast += cs;
-        ssim += cs * (2.0 * ux * uy + C[0]) / (ux * ux + uy * uy + C[0]);
+    // In strips: the local means of all pixels at once would take several times the memory of the components.
+    for top in (0..rows).step_by(STRIP) {
+        let (first, height) = (top * x.width, STRIP.min(rows - top) + weights.len() - 1);
+        let mean = |value: &dyn Fn(usize) -> f64| filter(x.width, height, &weights, &|i| value(first + i));
+        let (mx, my) = (mean(&|i| x.values[i]), mean(&|i| y.values[i]));
+        let mxx = mean(&|i| x.values[i] * x.values[i]);
+        let myy = mean(&|i| y.values[i] * y.values[i]);
+        let mxy = mean(&|i| x.values[i] * y.values[i]);
+        for i in 0..mx.len() {
+            let (ux, uy) = (mx[i], my[i]);
+            let (vx, vy, vxy) = (n * (mxx[i] - ux * ux), n * (myy[i] - uy * uy), n * (mxy[i] - ux * uy));
+            let cs = (2.0 * vxy + C[1]) / (vx + vy + C[1]);
+            contrast += cs;
+            ssim += cs * (2.0 * ux * uy + C[0]) / (ux * ux + uy * uy + C[0]);
+        }
     }
-    Similarity { ssim: ssim / mx.len() as f64, contrast: contrast / mx.len() as f64 }
+    let count = (columns * rows) as f64;
+    Similarity { ssim: ssim / count, contrast: contrast / count }
 }
 
 /// SSIM, averaged over the components.
-fn ssim(output: &[Component], target: &[Component], window: Window) -> f64 {
-    let sum: f64 = output.iter().zip(target).map(|(x, y)| similarity(x, y, window).ssim).sum();
-    sum / output.len() as f64
+fn ssim(components: Components, window: Window) -> f64 {
+    let count = components.len();
+    let sum: f64 = components.map(|(x, y)| similarity(&x, &y, window).ssim).sum();
+    sum / count as f64
 }
 
 /// The weighted mean of `value` over every window that fits.

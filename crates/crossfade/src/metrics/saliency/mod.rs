@@ -150,7 +150,7 @@ fn summarise(measured: Vec<Measured>, config: &SaliencyConfig) -> Saliency {
 }
 
 fn measure_files(files: &MapFiles, config: &SaliencyConfig) -> Result<Measured> {
-    let (map, mask) = (Image::read(&files.map)?, Image::read(&files.truth)?);
+    let (map, mask) = (Map::read(&files.map)?, Map::read(&files.truth)?);
     measure_images(&files.name, map, mask, config).map_err(|why| Error::file(&files.map, why))
 }
 

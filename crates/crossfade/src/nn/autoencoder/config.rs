@@ -10,7 +10,7 @@ use crate::nn::named::shapes;
 pub(crate) const GROUPS: usize = 32;
 
 /// Largest sensible width and side.
-const LIMIT: usize = 4096;
+const LIMIT: usize = crate::limits::NETWORK_SIZE.size();
 
 /// The sizes of an autoencoder; the `[autoencoder]` section of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

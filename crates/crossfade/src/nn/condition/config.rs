@@ -137,7 +137,7 @@ impl Default for CondUNetConfig {
 }
 
 /// Largest sensible value of any size: beyond it is a slip of the pen, and counts could overflow.
-const LIMIT: usize = 4096;
+const LIMIT: usize = crate::limits::NETWORK_SIZE.size();
 
 impl CondUNetConfig {
     /// A network with initial weights from `seed`.
