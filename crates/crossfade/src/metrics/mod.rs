@@ -2,6 +2,7 @@
 //!
 //! Each metric is one file and one line of `registry.rs`; the trait they implement is in `metric.rs`. Both `crossfade eval`
 //! and studies find metrics there, and every measurement ends in a [`Report`].
+use crate::error::{Error, Result};
 use serde::Serialize;
 use std::fmt;
 
@@ -64,6 +65,19 @@ impl Report {
     pub fn warn(mut self, warning: impl Into<String>) -> Self {
         self.warnings.push(warning.into());
         self
+    }
+
+    /// The report, if all values are numbers: others mean nothing, and in a table nobody would see why. Only the PSNR of equal
+    /// images is infinite, with a warning.
+    pub fn checked(self) -> Result<Self> {
+        let means_nothing = |value: f64| value.is_nan() || (value.is_infinite() && self.metric != "psnr");
+        match self.values.iter().find(|(_, value)| means_nothing(*value)) {
+            Some((name, value)) => {
+                let problem = format!("the value `{name}` is {value}, which means nothing");
+                Err(Error::Run(format!("{}: {problem}; are the images or the weights damaged?", self.metric)))
+            }
+            None => Ok(self),
+        }
     }
 
     /// The result called `name`.

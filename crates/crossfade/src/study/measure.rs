@@ -105,7 +105,7 @@ impl Work<'_> {
             return Ok(None);
         }
         let Progress { accumulator, estimates, shown, nfe } = progress;
-        let values = accumulator.finish()?.report.values;
+        let values = accumulator.finish()?.report.checked()?.values;
         let finish = |(t, accumulator): (f64, Box<dyn Accumulator>)| Ok((t, accumulator.finish()?.report.values));
         let estimate_metric = estimates.into_iter().map(finish).collect::<Result<Vec<_>>>()?;
         // One sheet per training, row and column is enough.

@@ -1,5 +1,6 @@
 //! `crossfade eval edges`.
 use super::about;
+use super::print;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
@@ -84,7 +85,7 @@ pub fn run(EdgesCommand::Edges(args): &EdgesCommand, context: &Context) -> Resul
         progress.set(done as u64, all as u64)
     })?;
     drop(progress);
-    context.print(&edges.report, serde_json::to_value(&edges.report)?)?;
+    print(edges.report.clone(), context)?;
     if let Some(path) = &args.per_image {
         edges.save_table(path)?;
         context.note(format_args!("the scores of each image are in {}", path.shown()));

@@ -1,5 +1,6 @@
 //! `crossfade eval nll`.
 use super::images;
+use super::print;
 use crate::cli::Weights;
 use crate::commands::sample::open;
 use crate::context::Context;
@@ -161,5 +162,5 @@ pub fn run(command: &LikelihoodCommand, context: &Context) -> Result<()> {
             found.kappa_min
         ));
     }
-    context.print(&report, serde_json::to_value(&report)?)
+    print(report, context)
 }

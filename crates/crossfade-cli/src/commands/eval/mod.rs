@@ -12,7 +12,7 @@ mod statistics;
 use crate::context::Context;
 use anyhow::Result;
 use clap::Subcommand;
-use crossfade::metrics::RegisteredMetric;
+use crossfade::metrics::{RegisteredMetric, Report};
 pub use features::images;
 
 /// Compute metrics: FID, KID, bits per dimension, PSNR, SSIM, LPIPS, saliency, edges, regions, statistics
@@ -51,6 +51,12 @@ pub fn run(command: &EvalCommand, context: &Context) -> Result<()> {
         EvalCommand::Regions(command) => regions::run(command, context),
         EvalCommand::Statistics(command) => statistics::run(command, context),
     }
+}
+
+/// Prints a report, if its values mean something.
+fn print(report: Report, context: &Context) -> Result<()> {
+    let report = report.checked()?;
+    context.print(&report, serde_json::to_value(&report)?)
 }
 
 /// What the registry says that a metric measures, for the help of verbs with options of their own.

@@ -1,5 +1,6 @@
 //! `crossfade eval regions`.
 use super::about;
+use super::print;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -49,7 +50,7 @@ pub fn run(RegionsCommand::Regions(args): &RegionsCommand, context: &Context) ->
         progress.set(done as u64, all as u64)
     })?;
     drop(progress);
-    context.print(&regions.report, serde_json::to_value(&regions.report)?)?;
+    print(regions.report.clone(), context)?;
     if let Some(folder) = &args.out {
         regions.save(folder)?;
         context.note(format_args!("the benchmark's files are in {}", folder.shown()));

@@ -3,6 +3,7 @@
 //! The verbs are made from the registry, so that a new metric of image pairs or image sets appears here by itself.
 use super::features::images;
 use super::pairs::{ComponentArgs, evaluate_components};
+use super::print;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
@@ -126,7 +127,7 @@ fn evaluate_set(metric: RegisteredMetric, args: &SetArgs, context: &Context) -> 
         .with("images count", produced.len())
         .with("reference", reference.describe())
         .with("reference count", reference.len());
-    context.print(&report, serde_json::to_value(&report)?)
+    print(report, context)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `crossfade eval saliency`.
 use super::about;
+use super::print;
 use crate::context::Context;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
@@ -98,7 +99,7 @@ pub fn run(SaliencyCommand::Saliency(args): &SaliencyCommand, context: &Context)
     let saliency =
         evaluate(&args.maps, &args.masks, &args.config(), &mut |done, all| progress.set(done as u64, all as u64))?;
     drop(progress);
-    context.print(&saliency.report, serde_json::to_value(&saliency.report)?)?;
+    print(saliency.report.clone(), context)?;
     if let Some(path) = &args.per_image {
         saliency.save_table(path)?;
         context.note(format_args!("the scores of each image are in {}", path.shown()));

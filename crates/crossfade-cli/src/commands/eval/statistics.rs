@@ -1,4 +1,5 @@
 //! `crossfade eval summary` and `ttest`.
+use super::print;
 use crate::context::Context;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
@@ -82,5 +83,5 @@ pub fn run(command: &StatisticsCommand, context: &Context) -> Result<()> {
         }
     };
     let report = protocol_warnings(&reports).into_iter().fold(report, Report::warn);
-    context.print(&report, serde_json::to_value(&report)?)
+    print(report, context)
 }

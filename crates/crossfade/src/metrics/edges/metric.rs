@@ -6,7 +6,7 @@ use super::super::metric::{
 use super::counts::{Counts, count};
 use super::ground_truth::Detection;
 use super::summary::summarise;
-use super::{EdgesConfig, Protocol, protocol_facts, report};
+use super::{EdgesConfig, Protocol, must_have_boundaries, protocol_facts, report};
 use crate::error::{Error, Result};
 
 pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
@@ -71,6 +71,7 @@ impl Accumulator for EdgesAccumulator<'_> {
     }
 
     fn finish(self: Box<Self>) -> Result<Measurement> {
+        must_have_boundaries(&self.counts)?;
         let (levels, images) = (self.config.levels(), self.counts.len());
         let summary = summarise(&levels, &self.counts);
         Ok(report(&summary, self.config, false, (images, images, levels.len())).into())

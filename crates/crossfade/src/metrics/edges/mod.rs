@@ -138,9 +138,19 @@ pub fn evaluate(
     let thresholds = if segmentations { (1..=levels).map(|k| k as f64).collect() } else { config.levels() };
     let annotators: usize = results.iter().map(|r| r.1).sum();
     let counts: Vec<Vec<Counts>> = results.into_iter().map(|r| r.0).collect();
+    must_have_boundaries(&counts)?;
     let summary = summarise(&thresholds, &counts);
     let report = report(&summary, config, segmentations, (files.len(), annotators, levels));
     Ok(Edges { report, summary, thresholds, names: files.into_iter().map(|p| p.name).collect(), counts })
+}
+
+/// An error if the ground truth has no boundaries at all: recall would be 0/0, and F of whatever is detected 0.
+fn must_have_boundaries(counts: &[Vec<Counts>]) -> Result<()> {
+    if counts.iter().flatten().any(|counts| counts.sum_r > 0) {
+        return Ok(());
+    }
+    let problem = format!("the ground truth of all {} images has no boundaries", counts.len());
+    Err(Error::request(format!("{problem}: recall and F mean nothing; are these the right files?")))
 }
 
 /// The facts of the protocol that a report states.

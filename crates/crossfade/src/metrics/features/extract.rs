@@ -32,6 +32,21 @@ pub struct Features {
 }
 
 impl Features {
+    /// An error if these are no vectors of numbers: every formula would give some value all the same.
+    pub(super) fn check(&self, metric: &str) -> Result<()> {
+        if self.dim == 0 || self.values.is_empty() || !self.values.len().is_multiple_of(self.dim) {
+            let problem = format!("{} values are no vectors of {}", self.values.len(), self.dim);
+            return Err(Error::request(format!("{metric}: {problem}")));
+        }
+        match self.values.iter().position(|v| !v.is_finite()) {
+            Some(at) => {
+                let (value, image) = (self.values[at], at / self.dim);
+                Err(Error::request(format!("{metric}: a feature of image {image} is {value}, which is no number")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The number of vectors.
     pub fn len(&self) -> usize {
         self.values.len() / self.dim

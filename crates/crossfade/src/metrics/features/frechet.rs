@@ -49,6 +49,16 @@ impl Gaussian {
         lifted.llt(Side::Lower).map(|_| ()).map_err(|_| "it has negative eigenvalues".into())
     }
 
+    /// Whether both are the same but for rounding.
+    pub(super) fn is_near(&self, other: &Self) -> bool {
+        let largest = |values: &[f64]| values.iter().fold(0.0, |a: f64, b| a.max(b.abs()));
+        let near = |a: &[f64], b: &[f64]| {
+            let most = ROUNDING * largest(a).max(largest(b));
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= most)
+        };
+        near(&self.mean, &other.mean) && near(&self.covariance, &other.covariance)
+    }
+
     fn trace(&self) -> f64 {
         self.covariance.iter().step_by(self.mean.len() + 1).sum()
     }
@@ -88,6 +98,7 @@ impl Frechet {
             let message = format!("statistics of {} and of {} features cannot be compared", a.mean.len(), b.mean.len());
             return Err(Error::request(message));
         }
+        a.check().map_err(|why| Error::Run(format!("statistics whose covariance is none: {why}")))?;
         let means: f64 = a.mean.iter().zip(&b.mean).map(|(a, b)| (a - b).powi(2)).sum();
         let distance = means + a.trace() + b.trace() - 2.0 * self.trace_of_root(&a.covariance)?;
         if distance.is_finite() { Ok(distance) } else { Err(not_solved(())) }

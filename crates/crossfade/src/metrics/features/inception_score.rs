@@ -11,7 +11,7 @@ pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
     compared: Compared::Nothing,
     network: Some(FeatureNetwork::Inception),
     protocols: Protocol::NAMES,
-    min_images: SPLITS as u64,
+    min_images: 2 * SPLITS as u64,
     revision: 1,
     verb: Verb::Own,
     open: |options| {
@@ -44,9 +44,12 @@ impl Metric for InceptionScore {
 /// # Shapes
 /// `logits` [images, classes].
 pub fn inception_score(logits: &Features, splits: usize, seed: u32) -> Result<Spread> {
+    logits.check(SPEC.name)?;
     let n = logits.len();
-    if splits == 0 || n < splits {
-        return Err(Error::request(format!("{n} images cannot be split into {splits} parts; lower --splits")));
+    // The score of one image is 1, whatever it shows.
+    if splits == 0 || n < 2 * splits {
+        let problem = format!("{n} images cannot be split into {splits} parts of two or more");
+        return Err(Error::request(format!("{problem}; lower --splits")));
     }
     // Shuffled because sets are often sorted by class, which would lower the score of every part.
     let order = RandomState::new(seed).permutation(n);

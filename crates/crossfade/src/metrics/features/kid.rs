@@ -72,6 +72,7 @@ pub type Kid = Spread;
 /// The KID of two sets of features.
 pub fn kid(a: &Features, b: &Features, config: KidConfig) -> Result<Kid> {
     let KidConfig { subsets, size, seed } = config;
+    a.check(SPEC.name).and_then(|()| b.check(SPEC.name))?;
     if a.dim != b.dim || subsets == 0 || size < 2 {
         return Err(Error::request("KID needs features of one length, at least one subset and two images in each"));
     }

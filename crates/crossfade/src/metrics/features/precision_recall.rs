@@ -67,6 +67,7 @@ pub struct PrecisionRecall {
 /// Precision and recall of `generated` against `real`. An image is inside a manifold if its distance to one of the
 /// manifold's images is at most the distance of that image to its k-th neighbour.
 pub fn precision_recall(generated: &Features, real: &Features, k: usize) -> Result<PrecisionRecall> {
+    generated.check(SPEC.name).and_then(|()| real.check(SPEC.name))?;
     if generated.dim != real.dim || k == 0 {
         return Err(Error::request("precision and recall need features of one length and at least one neighbour"));
     }

@@ -136,7 +136,12 @@ impl Statistics {
                 return Err(Error::file(path, format!("n is {n}; statistics are of two images or more")));
             }
             let (sum, outer) = square(&mut file, "sum", "outer")?;
-            sums = Some(FeatureSums::from_sums(n as u64, sum, outer));
+            let found = FeatureSums::from_sums(n as u64, sum, outer);
+            // FID uses the one, merging the other.
+            if !Gaussian::of(&found)?.is_near(&gaussian) {
+                return Err(Error::file(path, "n, sum and outer are not those of mu and sigma; make the file anew"));
+            }
+            sums = Some(found);
         }
         let protocol = (file.text("protocol")?)
             .map(|name| Protocol::parse(&name).map_err(|unknown| Error::file(path, unknown.to_string())));
@@ -189,6 +194,11 @@ impl Statistics {
             first.protocol = first.protocol.or(shard.protocol);
             first.weights = first.weights.or(shard.weights);
         }
-        Self::new(total, first.protocol, first.weights)
+        let merged = Self::new(total, first.protocol, first.weights)?;
+        merged
+            .gaussian
+            .check()
+            .map_err(|why| Error::Run(format!("the merged statistics have no covariance: {why}")))?;
+        Ok(merged)
     }
 }

@@ -102,7 +102,10 @@ impl FeatureSums {
     /// The unbiased covariance in row-major order; an error for fewer than two vectors.
     pub fn covariance(&mut self) -> Result<Vec<f64>> {
         if self.n < 2 {
-            return Err(Error::request(format!("{} image has no covariance; FID needs two or more", self.n)));
+            return Err(Error::request(format!(
+                "{} image has no covariance; a Fréchet distance needs two or more",
+                self.n
+            )));
         }
         self.flush();
         let (mean, n) = (self.mean(), self.n as f64);

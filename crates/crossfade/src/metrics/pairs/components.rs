@@ -100,6 +100,6 @@ impl Accumulator for PairAccumulator<'_> {
     fn finish(self: Box<Self>) -> Result<Measurement> {
         let PairMetric { formula, protocol, .. } = self.metric;
         let report = protocol.state(Report::new(formula.name));
-        Ok(summarise((formula.state)(report, protocol), self.images))
+        summarise((formula.state)(report, protocol), self.images)
     }
 }

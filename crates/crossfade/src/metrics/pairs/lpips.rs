@@ -94,7 +94,7 @@ impl Accumulator for LpipsAccumulator<'_> {
             .with("protocol", format!("lpips 0.1, {}", network.backbone().name()))
             .with("weights", format!("{} sha256:{}", network.path().shown(), network.sha256()))
             .with("values", "-1 to 1, at the pictures' own size");
-        Ok(summarise(report, self.images))
+        summarise(report, self.images)
     }
 }
 

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use super::Report;
 use super::metric::{Measurement, Metric, Sample};
-use crate::error::{Result, Shown};
+use crate::error::{Error, Result, Shown};
 use crate::limits::METRIC_PIXELS;
 
 pub use files::{ImageFiles, PairedFiles};
@@ -54,7 +54,10 @@ pub fn evaluate(metric: &dyn Metric, pairs: &PairedFiles, progress: Progress) ->
 }
 
 /// Adds mean and standard deviation of the pairs' values to a report that states the protocol.
-fn summarise(report: Report, images: Vec<(String, f64)>) -> Measurement {
+fn summarise(report: Report, images: Vec<(String, f64)>) -> Result<Measurement> {
+    if images.is_empty() {
+        return Err(Error::request(format!("{} of no images means nothing", report.metric)));
+    }
     let metric = report.metric.clone();
     let n = images.len() as f64;
     let values = || images.iter().map(|(_, value)| *value);
@@ -68,5 +71,5 @@ fn summarise(report: Report, images: Vec<(String, f64)>) -> Measurement {
     if equal > 0 {
         report = report.warn(format!("{equal} of {n} pairs are equal: their value, and the mean, is infinite"));
     }
-    Measurement { report: report.with("images", images.len()), images }
+    Ok(Measurement { report: report.with("images", images.len()).checked()?, images })
 }

@@ -72,6 +72,6 @@ impl Accumulator for SaliencyAccumulator<'_> {
     }
 
     fn finish(self: Box<Self>) -> Result<Measurement> {
-        Ok(summarise(self.measured, self.config).report.into())
+        Ok(summarise(self.measured, self.config)?.report.into())
     }
 }

@@ -139,14 +139,19 @@ pub fn evaluate(
     }
     let files = paired_maps(maps, IMAGE_ENDINGS, masks, IMAGE_ENDINGS)?;
     let measured = each(&files, progress, |files| measure_files(files, config))?;
-    Ok(summarise(measured, config))
+    summarise(measured, config)
 }
 
 /// The results of all images.
-fn summarise(measured: Vec<Measured>, config: &SaliencyConfig) -> Saliency {
+fn summarise(measured: Vec<Measured>, config: &SaliencyConfig) -> Result<Saliency> {
+    if measured.iter().all(|m| m.empty_mask) {
+        let problem = format!("none of the {} masks marks anything", measured.len());
+        return Err(Error::request(format!("{problem}: recall, F, S and E mean nothing; are these the masks?")));
+    }
     let curves = mean_curves(&measured);
     let report = report(&measured, &curves, config);
-    Saliency { report, images: measured.into_iter().map(|m| m.scores).collect(), curves }
+    let report = report.checked()?;
+    Ok(Saliency { report, images: measured.into_iter().map(|m| m.scores).collect(), curves })
 }
 
 fn measure_files(files: &MapFiles, config: &SaliencyConfig) -> Result<Measured> {

@@ -1,4 +1,5 @@
 //! FID, KID, precision and recall, and the Inception Score of image sets.
+use super::super::print;
 use super::sources::{Side, features, images, side};
 use super::{FidArgs, IsArgs, KidArgs, PrArgs};
 use crate::context::Context;
@@ -6,10 +7,6 @@ use anyhow::Result;
 use crossfade::Error;
 use crossfade::metrics::Report;
 use crossfade::metrics::features::{self as metrics, CLASSES, FEW, Features, Frechet, Input, KidConfig};
-
-fn print(report: &Report, context: &Context) -> Result<()> {
-    context.print(report, serde_json::to_value(report)?)
-}
 
 /// `eval fid`.
 pub fn fid(args: &FidArgs, context: &Context) -> Result<()> {
@@ -36,7 +33,7 @@ pub fn fid(args: &FidArgs, context: &Context) -> Result<()> {
             .value("fid high", interval.high)
             .value("fid infinity", interval.infinity);
     }
-    print(&report, context)
+    print(report, context)
 }
 
 /// A report that describes both sides and warns of too few images and unknown protocols.
@@ -104,7 +101,7 @@ pub fn kid(args: &KidArgs, context: &Context) -> Result<()> {
         )
         .value("kid", kid.mean)
         .value("kid std", kid.std);
-    print(&report, context)
+    print(report, context)
 }
 
 /// `eval pr`.
@@ -116,7 +113,7 @@ pub fn pr(args: &PrArgs, context: &Context) -> Result<()> {
         .value("precision", result.precision)
         .value("recall", result.recall)
         .value("f-score", result.f_score);
-    print(&report, context)
+    print(report, context)
 }
 
 /// `eval is`.
@@ -146,5 +143,5 @@ pub fn is(args: &IsArgs, context: &Context) -> Result<()> {
     if (images.len() as u64) < FEW {
         report = report.warn(format!("{} images: the Inception Score is low for few images", images.len()));
     }
-    print(&report, context)
+    print(report, context)
 }
