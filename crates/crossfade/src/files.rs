@@ -39,27 +39,34 @@ fn temporary(path: &Path) -> Result<(PathBuf, File)> {
     let mut hasher = DefaultHasher::new();
     name.as_encoded_bytes().hash(&mut hasher);
     let owned = path.with_file_name(format!(".crossfade-{:016x}.tmp", hasher.finish()));
-    let create = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
-    let is_left = |path: &Path| OpenOptions::new().write(true).open(path).is_ok_and(|old| old.try_lock().is_ok());
-    let created = match create(&owned) {
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && is_left(&owned) => {
-            fs::remove_file(&owned).and_then(|()| create(&owned))
+    if let Some(file) = claimed(&owned) {
+        return Ok((owned, file));
+    }
+    // A process id is not enough: containers that share a directory may run processes with the same id.
+    let random = RandomState::new().hash_one(COUNT.fetch_add(1, Ordering::Relaxed));
+    let second = path.with_file_name(format!(".crossfade-{:016x}-{random:016x}.tmp", hasher.finish()));
+    let file = OpenOptions::new().write(true).create_new(true).open(&second).map_err(Error::io(path))?;
+    Ok((second, file))
+}
+
+/// The file `path`, empty and locked: a new one, or what a killed process has left. None if another process is writing it.
+fn claimed(path: &Path) -> Option<File> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(file) => match file.try_lock() {
+            Ok(()) => is_at(&file, path).then_some(file),
+            // File systems without locks can still be written to; only what was left there is not recognised.
+            Err(TryLockError::Error(_)) => Some(file),
+            Err(TryLockError::WouldBlock) => None,
+        },
+        // A pipe of this name is not ours, and opening it would wait for a reader.
+        Err(_) if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) => None,
+        Err(_) => {
+            let file = OpenOptions::new().write(true).open(path).ok()?;
+            file.try_lock().ok()?;
+            // Its writer may have ended and renamed it before it was locked here: then it is a result, not a temporary file.
+            (is_at(&file, path) && file.set_len(0).is_ok()).then_some(file)
         }
-        other => other,
-    };
-    let (temporary, file) = match created {
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-            // A process id is not enough: containers that share a directory may run processes with the same id.
-            let random = RandomState::new().hash_one(COUNT.fetch_add(1, Ordering::Relaxed));
-            let second = path.with_file_name(format!(".crossfade-{:016x}-{random:016x}.tmp", hasher.finish()));
-            let file = create(&second).map_err(Error::io(path))?;
-            (second, file)
-        }
-        other => (owned, other.map_err(Error::io(path))?),
-    };
-    // File systems without locks can still be written to; only what was left there is not recognised.
-    let _ = file.try_lock();
-    Ok((temporary, file))
+    }
 }
 
 /// Writes a new file and flushes it to the disk, so that the rename never exposes an empty file after a power

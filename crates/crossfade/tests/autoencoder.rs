@@ -170,6 +170,17 @@ fn latents_from_disk_are_those_made_on_the_fly() {
     }
     let error = start(set(4), 5, Some(&cache)).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("other images"), "{error}");
+    // D9: changed numbers are no latents of these images, although their file has the right header.
+    let bytes = std::fs::read(&cache).unwrap();
+    for at in [bytes.len() - 1, bytes.len() / 2] {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1;
+        std::fs::write(&cache, changed).unwrap();
+        let error = start(set(2), 5, Some(&cache)).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("checksum") && error.contains("latents.safetensors"), "{error}");
+    }
+    std::fs::write(&cache, bytes).unwrap();
+    assert!(start(set(2), 5, Some(&cache)).is_ok());
 }
 
 #[test]
