@@ -55,6 +55,8 @@ limits! {
     LPIPS_PIXELS = "pixels of an image that LPIPS compares", 4 << 20, Pixels;
     /// 3840x2160. Distances and weights of each pixel take ten 64-bit numbers.
     MAP_PIXELS = "pixels of a map that a metric compares", 8 << 20, Pixels;
+    /// Their numbers are drawn before the first subset is measured.
+    KID_IMAGES = "images that KID draws, over all subsets", 32 << 20, Count;
     /// A recipe takes a few kB.
     PNG_TEXT = "texts of a PNG that are read, decompressed, in all", 1 << 20, Bytes;
     /// One for each image of a large set.

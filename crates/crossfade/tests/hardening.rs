@@ -1,7 +1,7 @@
 //! What files and numbers that nobody vouches for can cause, as classes: every reader has limits, every path is printed in one
 //! way, decoders cannot end the program. `D1` to `D18` are the defects that an attack found.
 #![allow(clippy::unwrap_used)]
-use crossfade::config::RunConfig;
+use crossfade::config::{RunConfig, is_autoencoder};
 use crossfade::data::{Image, Image16, LabelMap, dimensions, png_text};
 use crossfade::limits;
 use crossfade::metrics::features::{Frechet, Gaussian, Statistics};
@@ -242,6 +242,7 @@ fn configurations_are_limited_in_size_keys_and_depth() {
     assert!(error(&" ".repeat(limits::CONFIG.size() + 1)).contains("256 KiB"));
     let keys: String = (0..=limits::CONFIG_KEYS.max).map(|k| format!("a{k}=1\n")).collect();
     assert!(error(&keys).contains("keys of a configuration"));
+    assert!(!is_autoencoder(&format!("[autoencoder]{}", "\n=".repeat(limits::CONFIG.size()))), "it is not parsed");
     let depth = vec!["a"; limits::CONFIG_DEPTH.size() + 1].join(".");
     assert!(error(&format!("{depth} = 1")).contains("nesting of a configuration"));
 }

@@ -286,6 +286,9 @@ fn values_that_would_mean_nothing_are_refused() {
     assert!(error(inception_score(&none, 1, 0)).contains("no vectors"));
     assert!(error(inception_score(&of(4, 0.0), 4, 0)).contains("two or more"), "one image has the score 1");
     assert!(error(kid(&of(4, 0.0), &of(3, 0.0), KidConfig { subsets: 1, size: 4, seed: 0 })).contains("only 3"));
+    let absurd = KidConfig { subsets: usize::MAX, size: 2, seed: 0 };
+    assert!(error(kid(&of(4, 0.0), &of(4, 1.0), absurd)).contains("images that KID draws"));
+    assert!(error(inception_score(&of(4, 0.0), usize::MAX, 0)).contains("cannot be split"));
     for metric in ["pixel-frechet", "random-frechet"] {
         assert!(error(of_sets(metric, &[grey(1, 8)], &[grey(1, 8), grey(2, 8)])).contains("two or more"), "{metric}");
         assert!(error(of_sets(metric, &[grey(1, 8), grey(2, 8)], &[grey(1, 8)])).contains("two or more"), "{metric}");

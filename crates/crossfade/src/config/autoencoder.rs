@@ -44,7 +44,7 @@ impl Default for AutoencoderRun {
 
 /// Whether the text is the configuration of an autoencoder, and not of a diffusion network.
 pub fn is_autoencoder(text: &str) -> bool {
-    super::document::Document::parse(text, "").table.contains_key("autoencoder")
+    super::document::Document::parse(text, "").is_ok_and(|document| document.table.contains_key("autoencoder"))
 }
 
 impl AutoencoderRun {

@@ -1,6 +1,6 @@
 //! A TOML file with the line numbers of its keys, read as far as its syntax allows.
 use super::read::{Finding, MAX_PROBLEMS, join};
-use crate::limits::{CONFIG_DEPTH, CONFIG_KEYS};
+use crate::limits::{CONFIG, CONFIG_DEPTH, CONFIG_KEYS};
 use std::collections::HashMap;
 use toml::Table;
 use toml::de::{DeTable, DeValue};
@@ -30,8 +30,16 @@ impl Starts {
 }
 
 impl Document {
-    /// Parses `text`; `origin` is its file name for messages.
-    pub fn parse(text: &str, origin: &str) -> Self {
+    /// Parses `text`; `origin` is its file name for messages. An error if it is above a limit: here and not where files are
+    /// read, because the configuration inside a checkpoint comes this way too.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, String> {
+        CONFIG.check(text.len() as u64)?;
+        let document = Self::read(text, origin);
+        document.within_limits()?;
+        Ok(document)
+    }
+
+    fn read(text: &str, origin: &str) -> Self {
         let mut readable = text.to_string();
         let mut syntax: Vec<(usize, String)> = Vec::new();
         // The parser stops at a syntax error, so the line is blanked and the text is parsed again to find further errors.
@@ -58,7 +66,7 @@ impl Document {
 
     /// The reason why there are too many keys, or why they are nested too deeply: the key that causes an error is found by trial,
     /// which takes time for each of them.
-    pub(crate) fn within_limits(&self) -> Result<(), String> {
+    fn within_limits(&self) -> Result<(), String> {
         CONFIG_KEYS.check(self.lines.len() as u64)?;
         let depth = self.lines.keys().map(|key| 1 + key.matches('.').count()).max().unwrap_or(0);
         CONFIG_DEPTH.check(depth as u64)

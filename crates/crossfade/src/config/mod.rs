@@ -175,10 +175,8 @@ pub fn read_text(path: &Path) -> Result<String> {
 }
 
 fn parse_as<T: Checked>(text: &str, origin: &str) -> Result<T> {
-    // Here and not where files are read: the configuration inside a checkpoint comes this way too.
-    CONFIG.check(text.len() as u64).map_err(|why| Error::file(origin, format!("its configuration: {why}")))?;
-    let document = document::Document::parse(text, origin);
-    document.within_limits().map_err(|why| Error::file(origin, format!("its configuration: {why}")))?;
+    let refused = |why: String| Error::file(origin, format!("its configuration: {why}"));
+    let document = document::Document::parse(text, origin).map_err(refused)?;
     let (config, mut problems) = read::read::<T>(&document.table);
     if document.syntax.is_empty() {
         problems.extend(config.problems(&problems));

@@ -196,7 +196,7 @@ fn without_unused_chunks(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         return Cow::Borrowed(bytes);
     }
-    let (mut kept, mut at, mut dropped) = (vec![0..SIGNATURE], SIGNATURE, false);
+    let (mut kept, mut at, mut dropped) = (vec![&bytes[..SIGNATURE]], SIGNATURE, false);
     // A chunk has a length, a kind, the bytes and a checksum.
     while let Some(&[a, b, c, d, ref kind @ ..]) = bytes.get(at..at + 8) {
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -204,17 +204,13 @@ fn without_unused_chunks(bytes: &[u8]) -> Cow<'_, [u8]> {
         if [&b"iCCP"[..], b"zTXt", b"iTXt", b"tEXt"].contains(&kind) {
             dropped = true;
         } else {
-            kept.push(at..end);
+            kept.push(&bytes[at..end]);
         }
         at = end;
     }
     // What follows a damaged chunk is left to the decoder, which tells what is wrong.
-    kept.push(at..bytes.len());
-    if dropped {
-        Cow::Owned(kept.into_iter().map(|part| &bytes[part]).collect::<Vec<_>>().concat())
-    } else {
-        bytes.into()
-    }
+    kept.push(&bytes[at..]);
+    if dropped { kept.concat().into() } else { bytes.into() }
 }
 
 /// The decoder of an image whose header is within the limits.

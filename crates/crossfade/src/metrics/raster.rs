@@ -111,7 +111,7 @@ impl Raster {
 
     /// Width and height of what is compared under `protocol`, without the border, or the reason why nothing is left.
     pub(super) fn inner_size(&self, protocol: &Protocol) -> std::result::Result<(usize, usize), String> {
-        let ((width, height, _), border) = (self.size(), 2 * protocol.crop);
+        let ((width, height, _), border) = (self.size(), protocol.crop.saturating_mul(2));
         if width <= border || height <= border {
             let size = self.describe_size();
             return Err(format!("{size} pixels are not larger than the border of {}", protocol.crop));

@@ -66,11 +66,11 @@ pub struct UnetArgs {
     pub decoders: u8,
 
     /// Batch size
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=65536))]
     pub batch: u64,
 
     /// Number of sampler steps, for `--what sample`
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub steps: u64,
 
     /// For `--what train`: recompute cheap activations in the backward pass instead of storing them

@@ -47,7 +47,7 @@ pub fn inception_score(logits: &Features, splits: usize, seed: u32) -> Result<Sp
     logits.check(SPEC.name)?;
     let n = logits.len();
     // The score of one image is 1, whatever it shows.
-    if splits == 0 || n < 2 * splits {
+    if splits == 0 || n / 2 < splits {
         let problem = format!("{n} images cannot be split into {splits} parts of two or more");
         return Err(Error::request(format!("{problem}; lower --splits")));
     }

@@ -7,6 +7,7 @@ use super::kept::KeptFeatures;
 use super::matrix::matrix;
 use super::{Extractor, FEATURES, Features, Protocol, RandomState, SEED, Spread};
 use crate::error::{Error, Result};
+use crate::limits::KID_IMAGES;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, Par};
 use rayon::prelude::*;
@@ -80,6 +81,8 @@ pub fn kid(a: &Features, b: &Features, config: KidConfig) -> Result<Kid> {
         let message = format!("KID draws subsets of {size} images, but a set has only {n}; lower --subset-size");
         return Err(Error::request(message));
     }
+    let drawn = (subsets as u64).saturating_mul(size as u64);
+    KID_IMAGES.check(drawn).map_err(|why| Error::request(format!("{subsets} subsets of {size}: {why}")))?;
     // As numpy's `choice(n, size, replace=False)`, alternately for the two sets. All draws come first, because the
     // order of the random numbers must not depend on threads.
     let mut state = RandomState::new(seed);
