@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 #![cfg(unix)]
 use crossfade::data::Image;
+use crossfade::metrics::features::{Gaussian, Statistics};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -188,6 +189,32 @@ fn d2_names_that_are_not_utf8_are_written_and_reported() {
     command.arg("train").arg(&config).arg("--out").arg(dir.path().join("rooted")).arg("--data-root");
     assert!(fail(command.arg(odd(dir.path(), "-root"))).contains("UTF-8"));
     assert!(!dir.path().join("rooted").exists());
+}
+
+#[test]
+fn d3_statistics_that_are_none_have_no_fid() {
+    let dir = tempfile::tempdir().unwrap();
+    let dim = 3;
+    let save = |name: &str, covariance: Vec<f64>| {
+        let gaussian = Gaussian { mean: vec![0.0; dim], covariance };
+        let path = dir.path().join(name);
+        Statistics { gaussian, sums: None, protocol: None, weights: None }.save(&path).unwrap();
+        path
+    };
+    let diagonal =
+        |value: f64| (0..dim * dim).map(|i| if i % (dim + 1) == 0 { value } else { 0.0 }).collect::<Vec<_>>();
+    let good = save("good.npz", diagonal(1.0));
+    let mut tilted = diagonal(1.0);
+    tilted[1] = 0.7;
+    for (bad, why) in
+        [(save("minus.npz", diagonal(-1.0)), "negative eigenvalues"), (save("tilted.npz", tilted), "not symmetric")]
+    {
+        for pair in [[&bad, &good], [&good, &bad]] {
+            let message = fail(crossfade().args(["eval", "fid"]).args(pair));
+            assert!(message.contains(why) && message.contains(bad.file_name().unwrap().to_str().unwrap()), "{message}");
+        }
+    }
+    assert!(succeed(crossfade().args(["eval", "fid"]).args([&good, &good])).starts_with("fid "));
 }
 
 /// A checkpoint with NaN in the place of every number, and the checksum of that.

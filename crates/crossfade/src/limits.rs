@@ -196,6 +196,27 @@ pub fn take(reader: impl Read, max: u64) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// An error if work that is estimated to take `bytes` of memory cannot fit into this machine: before the work and with the
+/// numbers, in place of an end by the system somewhere in it. Estimates are rough, so that only far too much is refused.
+pub fn must_fit(bytes: u64, what: &str) -> Result<()> {
+    const ROUGH: u64 = 4;
+    match memory() {
+        Some(all) if bytes / ROUGH > all => Err(Error::request(format!(
+            "{what} would take about {} GB of memory, and this machine has {} GB; use a smaller batch or network",
+            bytes / 1_000_000_000,
+            all / 1_000_000_000
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The memory of this machine in bytes, where the system tells it.
+fn memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kb| kb << 10)
+}
+
 thread_local! {
     static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
@@ -226,6 +247,15 @@ pub fn guarded<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> 
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_fit_is_refused() {
+        must_fit(1 << 20, "a batch").unwrap();
+        if memory().is_some() {
+            let message = must_fit(u64::MAX, "a batch").unwrap_err().to_string();
+            assert!(message.contains("a batch would take about 18446744073 GB"), "{message}");
+        }
+    }
 
     #[test]
     fn reading_stops_at_the_limit() {

@@ -28,6 +28,14 @@ pub struct Sizes {
     pub sample_bytes: u64,
 }
 
+impl Sizes {
+    /// Estimated memory of sampling in bytes with this batch size, for networks without a condition.
+    pub fn sampling(&self, batch: usize) -> u64 {
+        let each = self.sample_bytes.saturating_sub(self.weights_bytes) / BATCH as u64;
+        self.weights_bytes.saturating_add(each.saturating_mul(batch as u64))
+    }
+}
+
 impl RunConfig {
     /// The sizes of this run; the configuration must be valid.
     pub fn sizes(&self) -> Sizes {

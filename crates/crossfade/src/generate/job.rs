@@ -8,7 +8,7 @@ use crate::data::{Image, contact_sheet, sheet_name};
 use crate::engine::Device;
 use crate::error::{Error, Result};
 use crate::files::{Folder, write_atomic};
-use crate::limits::{BATCH, BATCH_VALUES};
+use crate::limits::{self, BATCH, BATCH_VALUES};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -127,6 +127,7 @@ pub fn run(
     // A network of a task or without this class is rejected before the directory is created.
     pipeline.ready()?;
     job.check_batch(pipeline.size()?)?;
+    limits::must_fit(checkpoint.config.sizes().sampling(job.batch), &format!("a batch of {} pictures", job.batch))?;
     let _folder = Folder::create(&job.out)?;
     let loading_ms = began.elapsed().as_secs_f64() * 1e3;
     let (mut sheet, mut evaluations, mut done) = (vec![], 0, 0);

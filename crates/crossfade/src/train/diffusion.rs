@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::files::FolderLock;
 use crate::generate::Pipeline;
 use crate::latent::{Batches, Latent, image_size};
+use crate::limits;
 use crate::loader::Loader;
 use crate::nn::{Backbone, BackboneConfig, Denoiser, DropoutKey, Mode, Statistics};
 use burn::optim::GradientsParams;
@@ -55,6 +56,7 @@ pub fn train(
         return Err(Error::request(message));
     }
     config.validate_training()?;
+    limits::must_fit(config.sizes().train_bytes, "the training")?;
     let _lock = FolderLock::take(&dir.0)?;
     let config = &with_recorded_origin(config, dir, resume)?;
     let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, None)?;
@@ -72,6 +74,7 @@ pub(super) fn train_student(
     report: &mut dyn FnMut(&StepReport),
 ) -> Result<Summary> {
     let Some(distill) = &config.distill else { return Err(Error::request("a student needs a [distill] section")) };
+    limits::must_fit(config.sizes().train_bytes, "the training")?;
     let _lock = FolderLock::take(&dir.0)?;
     let teacher = Teacher::open(teacher, distill, device)?;
     let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, Some(teacher))?;
