@@ -8,6 +8,7 @@ mod jobs;
 mod models;
 mod output;
 mod progress;
+mod ranks;
 
 use clap::Parser;
 use context::Context;
@@ -23,13 +24,19 @@ fn main() -> ExitCode {
     let started = Instant::now();
     crossfade::models::install(models::MODELS);
     let cli = cli::Cli::parse();
-    let result =
-        Context::new(&cli.global, started, cli.command.has_own_threads()).and_then(|context| cli.command.run(&context));
+    let joined = if cli.command.is_shared() { ranks::join() } else { Ok(()) };
+    let result = joined
+        .and_then(|()| Context::new(&cli.global, started, cli.command.has_own_threads()))
+        .and_then(|context| cli.command.run(&context));
+    let group = crossfade::ranks::current();
+    let rank = (group.size() > 1).then(|| group.rank());
+    drop(group);
+    ranks::leave();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            print_error(&error);
+            print_error(&error, rank);
             ExitCode::from(exit_code(&error))
         }
     }
@@ -52,17 +59,18 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| is_invalid_request(&cause)) { 2 } else { 1 }
 }
 
-/// Prints the error and its causes, one a line.
-fn print_error(error: &anyhow::Error) {
+/// Prints the error and its causes, one a line, and the rank if there are several.
+fn print_error(error: &anyhow::Error, rank: Option<usize>) {
+    let rank = rank.map_or(String::new(), |rank| format!("rank {rank}: "));
     let mut stderr = std::io::stderr().lock();
     let mut previous = String::new();
     for (depth, cause) in error.chain().enumerate() {
         let text = crossfade::error::visible_lines(&cause.to_string()).into_owned();
         if depth == 0 {
-            let _ = writeln!(stderr, "error: {text}");
+            let _ = writeln!(stderr, "{rank}error: {text}");
         } else if !previous.ends_with(&text) {
             // Some errors end with the text of their cause already; printing that again would only repeat it.
-            let _ = writeln!(stderr, "caused by: {text}");
+            let _ = writeln!(stderr, "{rank}caused by: {text}");
         }
         previous = text;
     }

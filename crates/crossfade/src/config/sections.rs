@@ -176,11 +176,8 @@ impl TrainConfig {
     /// The options of the data loader, which makes the batches of this rank.
     pub(crate) fn loading(&self, seed: u64) -> LoaderConfig {
         let group = ranks::current();
-        let share = Share {
-            micro_batches: self.accumulate as u64,
-            rank: group.rank() as u64,
-            ranks: group.size() as u64,
-        };
+        let share =
+            Share { micro_batches: self.accumulate as u64, rank: group.rank() as u64, ranks: group.size() as u64 };
         LoaderConfig { batch: self.batch, seed, flip: self.flip, threads: self.loader_threads, cache: true, share }
     }
 

@@ -46,7 +46,8 @@ impl<'a> Unpacked<'a> {
     }
 
     fn slice(&mut self) -> Result<&'a [u8]> {
-        let damaged = || Error::Run("another rank has sent something else than expected; do all run the same version?".into());
+        let damaged =
+            || Error::Run("another rank has sent something else than expected; do all run the same version?".into());
         let (length, rest) = self.0.split_first_chunk::<8>().ok_or_else(damaged)?;
         let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| damaged())?;
         let (found, rest) = rest.split_at_checked(length).ok_or_else(damaged)?;

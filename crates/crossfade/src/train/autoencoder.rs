@@ -104,7 +104,8 @@ impl State {
         let generator = loss.generator_step(&self.net, disc, x.clone(), noise, perceptual);
         let GeneratorTerms { total, nll, kl, verdict, verdict_weight } = generator.terms;
         let mut values = vec![total, nll, kl, verdict, verdict_weight];
-        let mut gradients = vec![Gradients::new(GradientsParams::from_grads(generator.gradients, &self.net), &self.net)];
+        let mut gradients =
+            vec![Gradients::new(GradientsParams::from_grads(generator.gradients, &self.net), &self.net)];
         let mut moments = vec![];
         // Both losses use the same x̂, which is computed before either network is updated.
         if let Some(disc) = disc {
@@ -279,7 +280,9 @@ impl Training for AutoencoderTraining<'_> {
 
     fn save(&self, path: &Path) -> Result<()> {
         let State { net, net_optimiser, disc, disc_optimiser, step } = &self.state;
-        let (Some(first), Some(second)) = (net_optimiser.gathered()?, disc_optimiser.gathered()?) else { return Ok(()) };
+        let (Some(first), Some(second)) = (net_optimiser.gathered()?, disc_optimiser.gathered()?) else {
+            return Ok(());
+        };
         let tensors = [first.tensors(net, ""), second.tensors(disc, DISCRIMINATOR)].concat();
         save_tensors(path, &tensors, &checkpoint::autoencoder_metadata(self.config, *step)?)
     }

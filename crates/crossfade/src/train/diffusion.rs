@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 use crate::generate::Pipeline;
 use crate::latent::{Batches, Latent, image_size};
 use crate::loader::{Batch, Loader, LoaderConfig, Share};
-use crate::ranks;
 use crate::nn::{Backbone, BackboneConfig, Denoiser, DropoutKey, Mode, Statistics};
+use crate::ranks;
 use burn::optim::GradientsParams;
 use std::path::Path;
 use std::sync::Arc;
@@ -154,7 +154,13 @@ impl<'a> DiffusionTraining<'a> {
             && let Some(latent) = &mut state.latent
             && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
         {
-            let first = Loader::pairs(Arc::clone(&dataset), task.clone(), LoaderConfig { share: Share::ALL, ..loading.clone() }, 0)?.next_batch()?;
+            let first = Loader::pairs(
+                Arc::clone(&dataset),
+                task.clone(),
+                LoaderConfig { share: Share::ALL, ..loading.clone() },
+                0,
+            )?
+            .next_batch()?;
             latent.measure(from_vec(first.x0, first.shape, device), config.seed, &first.counters)?;
         }
         let cache = config.latent.as_ref().and_then(|l| l.cache.as_deref());

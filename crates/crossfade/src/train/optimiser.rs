@@ -157,7 +157,8 @@ impl Optimiser {
     /// Values of the parameters for which `holds` is true, one after the other, as a list of all parameters: the others are
     /// empty.
     fn split(&self, mut values: &[f32], holds: impl Fn(usize) -> bool) -> Result<Vec<Vec<f32>>> {
-        let damaged = || Error::Run("another rank has sent parameters of another size; do all run the same version?".into());
+        let damaged =
+            || Error::Run("another rank has sent parameters of another size; do all run the same version?".into());
         let mut all = vec![];
         for (i, (_, shape)) in self.names.iter().enumerate() {
             let size = if holds(i) { shape.iter().product() } else { 0 };
@@ -201,7 +202,8 @@ impl Optimiser {
         }
         let weights = collect(&net);
         let sent = |i: usize| self.trained[i] && self.is_own(i);
-        let own: Vec<f32> = weights.into_iter().enumerate().filter(|(i, _)| sent(*i)).flat_map(|(_, (_, _, w))| w).collect();
+        let own: Vec<f32> =
+            weights.into_iter().enumerate().filter(|(i, _)| sent(*i)).flat_map(|(_, (_, _, w))| w).collect();
         let mut packed = Packed::default();
         packed.f32s(&own);
         let received = self.group.to_all(packed.0)?;
