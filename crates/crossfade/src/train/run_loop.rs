@@ -109,6 +109,8 @@ pub(super) fn run<T: Training>(
         Some(path) if path == last => path,
         _ => save(training, plan, dir)?,
     };
+    // The checkpoint is complete when any rank returns.
+    group.wait()?;
     Ok(Summary { step: training.step(), stopped: training.step() < plan.steps, checkpoint, passed_over })
 }
 
