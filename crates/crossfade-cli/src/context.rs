@@ -19,6 +19,8 @@ pub struct Context {
     /// When the program started; `sample` reports the time from there to the first network evaluation.
     pub began: Instant,
     quiet: bool,
+    /// Whether this process prints results; of several ranks the first one does.
+    prints: bool,
 }
 
 impl Context {
@@ -26,11 +28,15 @@ impl Context {
     pub fn new(global: &Global, began: Instant, own_threads: bool) -> Result<Self> {
         let device = device(&global.device)?;
         start_threads(global.threads, own_threads)?;
-        Ok(Self { device, json: global.json, began, quiet: global.quiet })
+        let prints = crossfade::ranks::current().is_first();
+        Ok(Self { device, json: global.json, began, quiet: global.quiet || !prints, prints })
     }
 
     /// Prints a result on standard output: as text, or with `--json` as one JSON document.
     pub fn print(&self, text: impl Display, json: serde_json::Value) -> Result<()> {
+        if !self.prints {
+            return Ok(());
+        }
         let mut stdout = std::io::stdout().lock();
         if self.json {
             writeln!(stdout, "{}", serde_json::to_string_pretty(&json)?)?;
@@ -42,6 +48,9 @@ impl Context {
 
     /// Prints one line of JSON, for verbs that print a stream of results.
     pub fn line(&self, json: &impl serde::Serialize) -> Result<()> {
+        if !self.prints {
+            return Ok(());
+        }
         let mut stdout = std::io::stdout().lock();
         writeln!(stdout, "{}", serde_json::to_string(json)?)?;
         Ok(stdout.flush()?)

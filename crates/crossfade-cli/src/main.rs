@@ -8,6 +8,7 @@ mod jobs;
 mod models;
 mod output;
 mod progress;
+mod ranks;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -28,16 +29,22 @@ fn main() -> ExitCode {
     crossfade::models::install(models::MODELS);
     let cli = Cli::parse();
     let own_threads = cli.command.as_ref().is_some_and(Command::has_own_threads);
-    let result = Context::new(&cli.global, started, own_threads).and_then(|context| match &cli.command {
+    let joined = if cli.command.as_ref().is_some_and(Command::is_shared) { ranks::join() } else { Ok(()) };
+    let context = joined.and_then(|()| Context::new(&cli.global, started, own_threads));
+    let result = context.and_then(|context| match &cli.command {
         _ if cli.limits => print_limits(&context),
         Some(command) => command.run(&context),
         None => Cli::command().error(ErrorKind::MissingSubcommand, "a verb is missing").exit(),
     });
+    let group = crossfade::ranks::current();
+    let rank = (group.size() > 1).then(|| group.rank());
+    drop(group);
+    ranks::leave();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            print_error(&error);
+            print_error(&error, rank);
             ExitCode::from(exit_code(&error))
         }
     }
@@ -67,17 +74,18 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| is_invalid_request(&cause)) { 2 } else { 1 }
 }
 
-/// Prints the error and its causes, one a line.
-fn print_error(error: &anyhow::Error) {
+/// Prints the error and its causes, one a line, and the rank if there are several.
+fn print_error(error: &anyhow::Error, rank: Option<usize>) {
+    let rank = rank.map_or(String::new(), |rank| format!("rank {rank}: "));
     let mut stderr = std::io::stderr().lock();
     let mut previous = String::new();
     for (depth, cause) in error.chain().enumerate() {
         let text = crossfade::error::visible_lines(&cause.to_string()).into_owned();
         if depth == 0 {
-            let _ = writeln!(stderr, "error: {text}");
+            let _ = writeln!(stderr, "{rank}error: {text}");
         } else if !previous.ends_with(&text) {
             // Some errors end with the text of their cause already; printing that again would only repeat it.
-            let _ = writeln!(stderr, "caused by: {text}");
+            let _ = writeln!(stderr, "{rank}caused by: {text}");
         }
         previous = text;
     }

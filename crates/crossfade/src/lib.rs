@@ -35,6 +35,7 @@ pub mod models;
 pub mod nn;
 pub(crate) mod pickle;
 pub mod plot;
+pub mod ranks;
 pub mod rng;
 pub mod sample;
 pub mod study;

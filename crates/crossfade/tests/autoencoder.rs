@@ -7,7 +7,7 @@ use crossfade::data::Dataset;
 use crossfade::engine::{Device, Tensor, from_host, to_host};
 use crossfade::generate::{Edit, EditRecipe, Job, Pipeline, Shard, Source, reproduce, reproduce_edit, run};
 use crossfade::latent::{AutoencoderCheckpoint, Batches, Latent, Originals, reconstruct};
-use crossfade::loader::LoaderConfig;
+use crossfade::loader::{LoaderConfig, Share};
 use crossfade::loss::AutoencoderLoss;
 use crossfade::nn::weights::{collect, gradients};
 use crossfade::nn::{AutoencoderConfig, PatchGan, Statistics, UNetConfig};
@@ -150,7 +150,7 @@ fn latents_from_disk_are_those_made_on_the_fly() {
     let set = |seed| -> Arc<dyn Dataset> {
         Arc::from(crossfade::data::DataConfig::Procedural { seed, len: 19 }.open(16, 3).unwrap())
     };
-    let loading = |batch| LoaderConfig { batch, seed: 9, flip: true, threads: 1, cache: false };
+    let loading = |batch| LoaderConfig { batch, seed: 9, flip: true, threads: 1, cache: false, share: Share::ALL };
     let cache = dir.path().join("below/latents.safetensors");
     let start = |set, batch, cache: Option<&Path>| {
         Batches::start(set, TaskConfig::default(), loading(batch), 7, Some(&latent), cache, &mut |_, _| ())

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crossfade::data::{DataConfig, Dataset, Filter, Fit, Image, PassOrder, Split, check, png_text, resize};
-use crossfade::loader::{self, Batch, Loader, LoaderConfig};
+use crossfade::loader::{self, Batch, Loader, LoaderConfig, Share};
 use crossfade::{Error, Result};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -566,7 +566,7 @@ fn drawn(len: usize) -> Arc<dyn Dataset> {
 }
 
 fn config(batch: usize, threads: usize) -> LoaderConfig {
-    LoaderConfig { batch, seed: 5, flip: true, threads, cache: true }
+    LoaderConfig { batch, seed: 5, flip: true, threads, cache: true, share: Share::ALL }
 }
 
 /// The first `count` samples from `first` on, one by one.

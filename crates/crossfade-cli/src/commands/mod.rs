@@ -100,4 +100,9 @@ impl Command {
     pub fn has_own_threads(&self) -> bool {
         matches!(self, Self::Serve(_))
     }
+
+    /// Whether processes that MPI has started run it together.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Train(_) | Self::Distill(_))
+    }
 }

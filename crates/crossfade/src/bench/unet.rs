@@ -137,7 +137,6 @@ fn training<'a>(config: &'a RunConfig, batch: usize, device: &'a Device) -> Repe
         let grads = GradientsParams::from_grads(loss.backward(), &state.net.network);
         let grads = Gradients::new(grads, &state.net.network);
         let norm = grads.norm();
-        state.update(&grads, norm, config);
-        Ok(())
+        state.update(&grads, norm, config)
     })
 }

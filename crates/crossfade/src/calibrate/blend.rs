@@ -6,7 +6,7 @@ use crate::engine::{Images, to_host};
 use crate::error::{Error, Result};
 use crate::generate::Pipeline;
 use crate::latent::Batches;
-use crate::loader::LoaderConfig;
+use crate::loader::{LoaderConfig, Share};
 use crate::sample::Predict;
 use crate::task::TaskConfig;
 use crate::train::prepare;
@@ -74,7 +74,8 @@ pub fn calibrate(
     pipeline.size()?;
     // A seed other than that of training, so that noise and times are not those the network was trained on.
     let config = &RunConfig { seed: config.seed ^ 0x5EED_CA11, ..config.clone() };
-    let loading = LoaderConfig { batch: 1, seed: config.seed, flip: false, threads: 1, cache: false };
+    let loading =
+        LoaderConfig { batch: 1, seed: config.seed, flip: false, threads: 1, cache: false, share: Share::ALL };
     let (net, latent, device) = (pipeline.net().conditioned(None), pipeline.latent(), pipeline.device());
     let mut batches = Batches::start(set, TaskConfig::default(), loading, 0, latent, None, &mut |_, _| ())?;
     let mut calibration = Calibration::new(bins);

@@ -102,7 +102,6 @@ impl Checked for AutoencoderRun {
         checks.optim(&self.optim);
         checks.train(&self.train);
         let t = &self.train;
-        checks.require(t.accumulate == 1, &["train.accumulate"], "must be 1: batch normalisation needs whole batches");
         checks.require(
             t.augment == 0.0,
             &["train.augment"],

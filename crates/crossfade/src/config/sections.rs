@@ -1,6 +1,7 @@
 //! The sections whose types belong to no other module.
 use crate::error::Result;
-use crate::loader::LoaderConfig;
+use crate::loader::{LoaderConfig, Share};
+use crate::ranks;
 use crate::sample::gaussian::Churn;
 use crate::sample::{EvaluationOptions, FittedTimes, Guidance, Sampler};
 use crossfade_math::{Blend, EmaAction, EmaSchedule, Grid, GridKind, LrSchedule, PowerProfile, Process};
@@ -172,9 +173,12 @@ fn is_default_dropout(dropout: &f64) -> bool {
 }
 
 impl TrainConfig {
-    /// The options of the data loader.
+    /// The options of the data loader, which makes the batches of this rank.
     pub(crate) fn loading(&self, seed: u64) -> LoaderConfig {
-        LoaderConfig { batch: self.batch, seed, flip: self.flip, threads: self.loader_threads, cache: true }
+        let group = ranks::current();
+        let share =
+            Share { micro_batches: self.accumulate as u64, rank: group.rank() as u64, ranks: group.size() as u64 };
+        LoaderConfig { batch: self.batch, seed, flip: self.flip, threads: self.loader_threads, cache: true, share }
     }
 
     /// The section with defaults for the options that the weights do not depend on, such as output intervals and threads, or

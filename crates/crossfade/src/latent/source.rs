@@ -25,7 +25,9 @@ pub struct Cached {
     latent: Latent,
     order: Order,
     loading: LoaderConfig,
-    counter: u64,
+    /// The sample that the run begins with, and the batches that were made since.
+    first: u64,
+    done: u64,
 }
 
 impl Batches {
@@ -49,7 +51,7 @@ impl Batches {
             (Some(latent), Some(path)) => {
                 let cache = LatentCache::open(path, &*set, &latent, loading.flip, progress)?;
                 let order = Order::new(loading.seed, set.len());
-                Self::Cached(Box::new(Cached { cache, latent, order, loading, counter: first }))
+                Self::Cached(Box::new(Cached { cache, latent, order, loading, first, done: 0 }))
             }
         })
     }
@@ -76,8 +78,10 @@ fn with_latents(z: Tensor<4>, counters: Vec<u64>, indices: Vec<usize>) -> Batch 
 
 impl Cached {
     fn next_batch(&mut self) -> Result<Batch> {
-        let counters: Vec<u64> = (self.counter..self.counter + self.loading.batch as u64).collect();
-        self.counter += self.loading.batch as u64;
+        let size = self.loading.batch as u64;
+        let from = self.first + self.loading.share.number(self.done) * size;
+        self.done += 1;
+        let counters: Vec<u64> = (from..from + size).collect();
         let indices: Vec<usize> = counters.iter().map(|&c| self.order.index(c)).collect();
         let flips = counters.iter().map(|&c| self.loading.flip && flipped(self.loading.seed, c));
         let images: Vec<_> = indices.iter().copied().zip(flips).collect();

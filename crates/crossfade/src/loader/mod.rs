@@ -30,6 +30,36 @@ pub struct LoaderConfig {
     pub threads: usize,
     /// Whether decoded images are cached, up to 512 MiB, unless the dataset is in memory anyway.
     pub cache: bool,
+    /// Which of the batches are made.
+    pub share: Share,
+}
+
+/// The batches of a rank: of the `micro_batches` batches of each training step, every `ranks`-th one, beginning with number `rank`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Batches of a training step, on all ranks together.
+    pub micro_batches: u64,
+    /// The number of the rank.
+    pub rank: u64,
+    /// The number of ranks.
+    pub ranks: u64,
+}
+
+impl Share {
+    /// All batches.
+    pub const ALL: Self = Self { micro_batches: 1, rank: 0, ranks: 1 };
+
+    /// Batches of a step that belong to this rank.
+    pub fn of_step(&self) -> u64 {
+        self.micro_batches.saturating_sub(self.rank).div_ceil(self.ranks)
+    }
+
+    /// The number, among all batches, of the `n`-th one of this rank, both counted from 0. Must not be called for a rank without
+    /// batches.
+    pub(crate) fn number(&self, n: u64) -> u64 {
+        let own = self.of_step();
+        (n / own) * self.micro_batches + (n % own) * self.ranks + self.rank
+    }
 }
 
 /// Samples at consecutive counters.
@@ -114,7 +144,7 @@ impl Loader {
         config: LoaderConfig,
         first_counter: u64,
     ) -> Result<Self> {
-        if config.batch == 0 || config.threads == 0 || dataset.is_empty() {
+        if config.batch == 0 || config.threads == 0 || dataset.is_empty() || config.share.of_step() == 0 {
             return Err(Error::request("a loader needs at least one image, one sample a batch and one thread"));
         }
         let images = Arc::new(Cache::new(dataset, config.cache));
@@ -128,10 +158,9 @@ impl Loader {
                 task: task.clone(),
                 config: config.clone(),
             };
-            let start = first_counter + (k * config.batch) as u64;
             let handle = std::thread::Builder::new()
                 .name(format!("loader-{k}"))
-                .spawn(move || worker.run(start, &sender))
+                .spawn(move || worker.run(first_counter, k as u64, &sender))
                 .map_err(|e| Error::Run(format!("cannot start a loader thread: {e}")))?;
             loader.queues.push(queue);
             loader.workers.push(handle);
@@ -172,15 +201,16 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, mut counter: u64, queue: &SyncSender<Result<Batch>>) {
+    /// Makes every `threads`-th batch from batch `n` on; the samples begin at `first`.
+    fn run(mut self, first: u64, mut n: u64, queue: &SyncSender<Result<Batch>>) {
         loop {
-            let batch = self.batch(counter);
+            let batch = self.batch(first + self.config.share.number(n) * self.config.batch as u64);
             // The thread ends with its first error, which is passed on in the order of the batches.
             let failed = batch.is_err();
             if queue.send(batch).is_err() || failed {
                 return;
             }
-            counter += (self.config.batch * self.config.threads) as u64;
+            n += self.config.threads as u64;
         }
     }
 

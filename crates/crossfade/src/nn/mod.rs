@@ -39,6 +39,7 @@ pub use denoiser::{Denoiser, Heads, TargetOutput};
 pub use dropout::DropoutKey;
 pub use guided::{Conditioned, Evaluate, Guide, Weak, one_hot};
 pub use join::Evaluation;
+pub(crate) use mode::PlacedMoment;
 pub use mode::{Mode, Statistics};
 pub use network::{Network, NetworkConfig};
 pub use patchgan::PatchGan;

@@ -1,7 +1,7 @@
 //! Training or evaluation, passed with every call; batch statistics leave a training pass through the same argument.
 use std::cell::RefCell;
 
-use burn::module::{Module, ModuleMapper, Param, ParamId};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
 
 use super::dropout::DropoutKey;
@@ -40,6 +40,22 @@ struct BatchMoment {
     values: Vec<f32>,
 }
 
+/// The place of a buffer among the parameters of a network, the share of the batch, and its mean or variance.
+pub(crate) type PlacedMoment = (usize, f32, Vec<f32>);
+
+/// The ids of all parameters and buffers, in the order in which `module` is visited.
+fn ids<M: Module>(module: &M) -> Vec<ParamId> {
+    struct Ids(Vec<ParamId>);
+    impl ModuleVisitor for Ids {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.push(param.id);
+        }
+    }
+    let mut found = Ids(vec![]);
+    module.visit(&mut found);
+    found.0
+}
+
 /// Means and variances of batches, on their way into the running statistics.
 ///
 /// A forward pass takes the network by shared reference and cannot change its buffers, so it notes the moments here;
@@ -51,6 +67,23 @@ pub struct Statistics(RefCell<Vec<BatchMoment>>);
 impl Statistics {
     pub(in crate::nn) fn note(&self, buffer: ParamId, momentum: f32, values: Vec<f32>) {
         self.0.borrow_mut().push(BatchMoment { buffer, momentum, values });
+    }
+
+    /// What was noted, with the place of each buffer in the order in which `module` is visited: for another process, where the
+    /// same buffers have other ids.
+    pub(crate) fn into_places<M: Module>(self, module: &M) -> Vec<PlacedMoment> {
+        let ids = ids(module);
+        let noted = self.0.into_inner().into_iter();
+        let place = |id: ParamId| ids.iter().position(|other| *other == id);
+        noted.filter_map(|BatchMoment { buffer, momentum, values }| Some((place(buffer)?, momentum, values))).collect()
+    }
+
+    /// Notes what [`Statistics::into_places`] returned, for the same network in this process.
+    pub(crate) fn extend<M: Module>(&self, moments: Vec<PlacedMoment>, module: &M) {
+        let ids = ids(module);
+        let moments = moments.into_iter();
+        let placed = moments.filter_map(|(place, momentum, values)| Some((*ids.get(place)?, momentum, values)));
+        placed.for_each(|(buffer, momentum, values)| self.note(buffer, momentum, values));
     }
 
     /// The module with running ← (1 − momentum)·running + momentum·batch for every batch noted.

@@ -1,7 +1,8 @@
 //! Training of an autoencoder with a discriminator (§5).
 use super::Summary;
+use super::contribution::{Contribution, Sum, share};
 use super::optimiser::{Gradients, Optimiser, adamw};
-use super::run_loop::{self, Training};
+use super::run_loop::{self, Training, describe, together};
 use super::start::start;
 use crate::checkpoint::{self, RunDir};
 use crate::config::AutoencoderRun;
@@ -9,13 +10,13 @@ use crate::data::planes::append_planes;
 use crate::data::{Dataset, Image};
 use crate::engine::{Device, Tensor, from_vec, recording};
 use crate::error::{Error, Result};
-use crate::files::FolderLock;
 use crate::generate::to_images;
 use crate::latent::{AutoencoderCheckpoint, Latent, pairs};
 use crate::loader::{Batch, Loader};
 use crate::loss::{GeneratorTerms, Perceptual};
 use crate::nn::lpips::Lpips;
-use crate::nn::{Autoencoder, PatchGan};
+use crate::nn::{Autoencoder, PatchGan, Statistics};
+use crate::ranks;
 use crate::rng::{Purpose, Stream};
 use crate::tensorfile::save_tensors;
 use burn::optim::GradientsParams;
@@ -83,44 +84,74 @@ impl State {
         Ok(state)
     }
 
-    /// One optimiser step of both networks on a batch.
-    fn step(
-        &mut self,
+    /// Whether the discriminator is trained and used in the next step.
+    fn uses_disc(&self, config: &AutoencoderRun) -> bool {
+        self.step >= config.loss.disc_start
+    }
+
+    /// Losses and gradients of both networks for one micro-batch.
+    fn contribution(
+        &self,
         batch: Batch,
         config: &AutoencoderRun,
         device: &Device,
         perceptual: Option<Perceptual>,
-    ) -> Result<(GeneratorTerms, Option<f64>)> {
-        let (loss, at) = (&config.loss, self.step);
-        let uses_disc = at >= loss.disc_start;
+    ) -> Contribution {
+        let loss = &config.loss;
         let noise = posterior_noise(&batch, config, device);
         let x: Tensor<4> = from_vec(batch.x0, batch.shape, device);
-        let disc = uses_disc.then_some(&self.disc);
+        let disc = self.uses_disc(config).then_some(&self.disc);
         let generator = loss.generator_step(&self.net, disc, x.clone(), noise, perceptual);
-        let terms = generator.terms;
-        let grads = Gradients::new(GradientsParams::from_grads(generator.gradients, &self.net), &self.net);
+        let GeneratorTerms { total, nll, kl, verdict, verdict_weight } = generator.terms;
+        let mut values = vec![total, nll, kl, verdict, verdict_weight];
+        let mut gradients =
+            vec![Gradients::new(GradientsParams::from_grads(generator.gradients, &self.net), &self.net)];
+        let mut moments = vec![];
         // Both losses use the same x̂, which is computed before either network is updated.
-        let disc_step = uses_disc.then(|| loss.discriminator_step(&self.disc, x, generator.x_hat));
-        let disc_loss = disc_step.as_ref().map(|step| step.loss);
+        if let Some(disc) = disc {
+            let step = loss.discriminator_step(disc, x, generator.x_hat);
+            values.push(step.loss);
+            gradients.push(Gradients::new(GradientsParams::from_grads(step.gradients, disc), disc));
+            let seen = generator.seen.into_iter().chain([step.seen]);
+            moments = seen.flat_map(|seen| seen.into_places(disc)).collect();
+        }
+        // Sums over the micro-batches are then their means.
+        let share = 1.0 / config.train.accumulate as f64;
+        values.iter_mut().for_each(|value| *value *= share);
+        if config.train.accumulate > 1 {
+            gradients.iter_mut().for_each(|gradients| gradients.scale(share as f32));
+        }
+        Contribution { values, mean: vec![], gradients, moments }
+    }
+
+    /// One optimiser step of both networks with the sum over the micro-batches.
+    fn update(&mut self, sum: Sum, config: &AutoencoderRun, samples: &[u64]) -> Result<(GeneratorTerms, Option<f64>)> {
+        let (at, uses_disc) = (self.step, self.uses_disc(config));
+        let [total, nll, kl, verdict, verdict_weight, ref rest @ ..] = sum.values[..] else {
+            return Err(Error::request("train.accumulate must be at least 1"));
+        };
+        let terms = GeneratorTerms { total, nll, kl, verdict, verdict_weight };
+        let disc_loss = rest.first().copied();
+        let norms = [&self.net_optimiser, &self.disc_optimiser].into_iter().zip(&sum.gradients);
+        let norms = norms.map(|(optimiser, gradients)| optimiser.norm(gradients)).collect::<Result<Vec<f64>>>()?;
         // Both losses are checked before any weight changes, so that the last checkpoint can be resumed with other options.
-        let finite = terms.total.is_finite() && disc_loss.is_none_or(f64::is_finite) && grads.norm().is_finite();
-        if !finite {
-            let samples = [batch.counters.first(), batch.counters.last()].map(|k| k.copied().unwrap_or(0));
+        if !sum.values.iter().all(|value| value.is_finite()) || !norms[0].is_finite() {
+            let samples = [samples.first(), samples.last()].map(|k| k.copied().unwrap_or(0));
             return Err(diverged(at, &terms, disc_loss, samples));
         }
         let ema = config.optim.ema_action(at);
         let lr = config.optim.lr_schedule(config.train.steps).at(at);
-        let hyper = adamw(&config.optim, lr, at + 1, grads.norm());
-        self.net = self.net_optimiser.update(self.net.clone(), &grads, hyper, ema);
-        if let Some(disc_step) = disc_step {
-            let net = &self.disc;
-            let grads = Gradients::new(GradientsParams::from_grads(disc_step.gradients, net), net);
+        let hyper = adamw(&config.optim, lr, at + 1, norms[0]);
+        let net = self.net_optimiser.update(self.net.clone(), &sum.gradients[0], hyper, ema);
+        self.net = self.net_optimiser.synchronise(net)?;
+        if let (true, Some(gradients), Some(&norm)) = (uses_disc, sum.gradients.get(1), norms.get(1)) {
             // AdamW's bias correction counts the steps of the discriminator, which starts later than the autoencoder.
-            let steps = at - loss.disc_start + 1;
-            let hyper = adamw(&config.optim, lr, steps, grads.norm());
-            let disc = self.disc_optimiser.update(self.disc.clone(), &grads, hyper, ema);
-            self.disc =
-                generator.seen.into_iter().chain([disc_step.seen]).fold(disc, |net, seen| seen.into_module(net));
+            let hyper = adamw(&config.optim, lr, at - config.loss.disc_start + 1, norm);
+            let disc = self.disc_optimiser.update(self.disc.clone(), gradients, hyper, ema);
+            let disc = self.disc_optimiser.synchronise(disc)?;
+            let seen = Statistics::default();
+            seen.extend(sum.moments, &disc);
+            self.disc = seen.into_module(disc);
         }
         self.step += 1;
         Ok((terms, disc_loss))
@@ -156,17 +187,22 @@ pub fn train_autoencoder(
     stop: &AtomicBool,
     report: &mut dyn FnMut(Event),
 ) -> Result<Summary> {
-    let _lock = FolderLock::take(&dir.0)?;
-    let fresh = || Ok(State::new(config, device));
-    let resumed = |path: &Path| State::resume(path, config, device);
-    let (state, passed_over) = start(dir, resume, fresh, resumed)?;
-    let (plan, net) = (&config.train, &config.autoencoder);
-    let dataset: Arc<dyn Dataset> = Arc::from(config.data.open(net.resolution, net.channels)?);
-    // The loader skips the samples of the steps that are done, so that a resumed run continues the same order.
-    let loader = Loader::start(Arc::clone(&dataset), plan.loading(config.seed), state.step * plan.batch as u64)?;
-    let lpips = perceptual(config, device, report)?;
-    let mut training = AutoencoderTraining { config, device, state, dataset, loader, lpips };
-    run_loop::run(&mut training, plan, dir, stop, passed_over, &mut |step| report(Event::Step(step)))
+    together(dir, || {
+        let fresh = || Ok(State::new(config, device));
+        let resumed = |path: &Path| State::resume(path, config, device);
+        let (state, passed_over) = start(dir, resume, fresh, resumed)?;
+        let (plan, net) = (&config.train, &config.autoencoder);
+        let dataset: Arc<dyn Dataset> = Arc::from(config.data.open(net.resolution, net.channels)?);
+        // The loader skips the samples of the steps that are done, so that a resumed run continues the same order.
+        let (loading, first) = (plan.loading(config.seed), state.step * (plan.batch * plan.accumulate) as u64);
+        let loader = match loading.share.of_step() {
+            0 => None,
+            _ => Some(Loader::start(Arc::clone(&dataset), loading, first)?),
+        };
+        let lpips = perceptual(config, device, report)?;
+        let mut training = AutoencoderTraining { config, device, state, dataset, loader, lpips };
+        run_loop::run(&mut training, plan, dir, stop, passed_over, &mut |step| report(Event::Step(step)))
+    })
 }
 
 /// The training of an autoencoder, for the shared loop.
@@ -175,7 +211,8 @@ struct AutoencoderTraining<'a> {
     device: &'a Device,
     state: State,
     dataset: Arc<dyn Dataset>,
-    loader: Loader,
+    /// The batches of this rank; none if there are more ranks than micro-batches and it has none.
+    loader: Option<Loader>,
     lpips: Option<Lpips>,
 }
 
@@ -193,9 +230,22 @@ impl Training for AutoencoderTraining<'_> {
         let plan = &config.train;
         let lr = config.optim.lr_schedule(plan.steps).at(state.step);
         let distance = lpips.as_ref().map(|lpips| |a, b| lpips.forward(a, b).unsqueeze_dim(1));
-        let (terms, disc_loss) =
-            state.step(loader.next_batch()?, config, device, distance.as_ref().map(|d| d as Perceptual))?;
-        let images_per_second = plan.batch as f64 / began.elapsed().as_secs_f64();
+        let group = ranks::current();
+        let (mut sum, mut samples) = (Sum::default(), vec![]);
+        for round in 0..plan.accumulate.div_ceil(group.size()) {
+            let is_own = round * group.size() + group.rank() < plan.accumulate;
+            let own = match (loader.as_mut(), is_own) {
+                (Some(loader), true) => {
+                    let batch = loader.next_batch()?;
+                    samples.extend(batch.counters.iter().copied());
+                    Some(state.contribution(batch, config, device, distance.as_ref().map(|d| d as Perceptual)))
+                }
+                _ => None,
+            };
+            share(own, &[&state.net_optimiser, &state.disc_optimiser])?.into_iter().for_each(|next| sum.add(next));
+        }
+        let (terms, disc_loss) = state.update(sum, config, &samples)?;
+        let images_per_second = (plan.batch * plan.accumulate) as f64 / began.elapsed().as_secs_f64();
         Ok(AutoencoderReport { step: state.step, loss: terms.total, terms, disc_loss, lr, images_per_second })
     }
 
@@ -207,16 +257,21 @@ impl Training for AutoencoderTraining<'_> {
     }
 
     /// The first images of the dataset above their reconstructions by the moving average of the weights.
-    fn sheet(&self) -> Result<Image> {
+    fn sheet(&self) -> Result<Option<Image>> {
         let network = &self.config.autoencoder;
-        let net = self.state.net_optimiser.averaged(network.init(0, &self.device.clone().without_autodiff()))?;
+        let Some(optimiser) = self.state.net_optimiser.gathered()? else { return Ok(None) };
+        let net = optimiser.averaged(network.init(0, &self.device.clone().without_autodiff()))?;
         let latent = Latent::new(network.clone(), net, 1.0, self.device);
         let originals = (0..self.dataset.len().min(8)).map(|i| self.dataset.get(i)).collect::<Result<Vec<_>>>()?;
         let mut planes = vec![];
         originals.iter().for_each(|image| append_planes(image, false, &mut planes));
         let (c, side) = (network.channels, network.resolution);
         let x = from_vec(planes, [originals.len(), c, side, side], self.device);
-        Ok(pairs(&originals, &to_images(latent.decode(latent.encode_mode(x)))?))
+        Ok(Some(pairs(&originals, &to_images(latent.decode(latent.encode_mode(x)))?)))
+    }
+
+    fn data(&self) -> String {
+        describe(&*self.dataset)
     }
 
     fn config(&self) -> Result<String> {
@@ -225,7 +280,10 @@ impl Training for AutoencoderTraining<'_> {
 
     fn save(&self, path: &Path) -> Result<()> {
         let State { net, net_optimiser, disc, disc_optimiser, step } = &self.state;
-        let tensors = [net_optimiser.tensors(net, ""), disc_optimiser.tensors(disc, DISCRIMINATOR)].concat();
+        let (Some(first), Some(second)) = (net_optimiser.gathered()?, disc_optimiser.gathered()?) else {
+            return Ok(());
+        };
+        let tensors = [first.tensors(net, ""), second.tensors(disc, DISCRIMINATOR)].concat();
         save_tensors(path, &tensors, &checkpoint::autoencoder_metadata(self.config, *step)?)
     }
 }

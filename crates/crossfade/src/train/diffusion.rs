@@ -1,9 +1,10 @@
 //! Training of a diffusion network: gradients of micro-batches are accumulated to one optimiser step.
 use super::Summary;
 use super::batch::{Prepared, prepare, prepare_at};
+use super::contribution::{Contribution, Sum, share};
 use super::mean::MeanImage;
 use super::optimiser::Gradients;
-use super::run_loop::{self, Training};
+use super::run_loop::{self, Training, describe, together};
 use super::sheet;
 use super::start::start;
 use super::state::TrainState;
@@ -13,12 +14,12 @@ use crate::config::{RunConfig, SampleConfig};
 use crate::data::{Classes, Dataset, Image};
 use crate::engine::{Device, Tensor, from_vec};
 use crate::error::{Error, Result};
-use crate::files::FolderLock;
 use crate::generate::Pipeline;
 use crate::latent::{Batches, Latent, image_size};
 use crate::limits;
-use crate::loader::Loader;
+use crate::loader::{Batch, Loader, LoaderConfig, Share};
 use crate::nn::{Backbone, BackboneConfig, Denoiser, DropoutKey, Mode, Statistics};
+use crate::ranks;
 use burn::optim::GradientsParams;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,11 +57,12 @@ pub fn train(
         return Err(Error::request(message));
     }
     config.validate_training()?;
-    limits::must_fit(config.sizes().train_bytes, "the training")?;
-    let _lock = FolderLock::take(&dir.0)?;
-    let config = &with_recorded_origin(config, dir, resume)?;
-    let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, None)?;
-    run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
+    together(dir, || {
+        limits::must_fit(config.sizes().train_bytes, "the training")?;
+        let config = &with_recorded_origin(config, dir, resume)?;
+        let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, None)?;
+        run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
+    })
 }
 
 /// As [`train`], for the student of `teacher` that `config` describes.
@@ -74,11 +76,12 @@ pub(super) fn train_student(
     report: &mut dyn FnMut(&StepReport),
 ) -> Result<Summary> {
     let Some(distill) = &config.distill else { return Err(Error::request("a student needs a [distill] section")) };
-    limits::must_fit(config.sizes().train_bytes, "the training")?;
-    let _lock = FolderLock::take(&dir.0)?;
-    let teacher = Teacher::open(teacher, distill, device)?;
-    let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, Some(teacher))?;
-    run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
+    together(dir, || {
+        limits::must_fit(config.sizes().train_bytes, "the training")?;
+        let teacher = Teacher::open(teacher, distill, device)?;
+        let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, Some(teacher))?;
+        run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
+    })
 }
 
 /// `config` with the `train.from` that a resumed run was started with, which need not be repeated: its checkpoints keep it.
@@ -101,7 +104,8 @@ struct DiffusionTraining<'a> {
     dataset: Arc<dyn Dataset>,
     /// The classes of the images, for a network with classes.
     classes: Option<Classes>,
-    loader: Batches,
+    /// The batches of this rank; none if there are more ranks than micro-batches and it has none.
+    loader: Option<Batches>,
     /// The teacher of a distillation.
     teacher: Option<Teacher<'a>>,
 }
@@ -153,14 +157,31 @@ impl<'a> DiffusionTraining<'a> {
             && let Some(latent) = &mut state.latent
             && config.latent.as_ref().is_some_and(|l| l.scale.is_none())
         {
-            let first = Loader::pairs(Arc::clone(&dataset), task.clone(), loading.clone(), 0)?.next_batch()?;
+            let first = Loader::pairs(
+                Arc::clone(&dataset),
+                task.clone(),
+                LoaderConfig { share: Share::ALL, ..loading.clone() },
+                0,
+            )?
+            .next_batch()?;
             latent.measure(from_vec(first.x0, first.shape, device), config.seed, &first.counters)?;
         }
         let cache = config.latent.as_ref().and_then(|l| l.cache.as_deref());
         // The loader skips the samples of the steps that are done, so that a resumed run continues the same order.
         let first = state.step * (plan.batch * plan.accumulate) as u64;
         let latent = state.latent.as_ref();
-        let loader = Batches::start(Arc::clone(&dataset), task, loading, first, latent, cache, &mut |_, _| ())?;
+        let group = ranks::current();
+        // A cache that is missing is written by the first rank; the others read it.
+        if cache.is_some() && !group.is_first() {
+            group.wait()?;
+        }
+        let loader = match loading.share.of_step() {
+            0 => None,
+            _ => Some(Batches::start(Arc::clone(&dataset), task, loading, first, latent, cache, &mut |_, _| ())?),
+        };
+        if cache.is_some() && group.is_first() {
+            group.wait()?;
+        }
         Ok((Self { config, device, state, dataset, classes, loader, teacher }, passed_over))
     }
 }
@@ -178,45 +199,42 @@ impl Training for DiffusionTraining<'_> {
     fn advance(&mut self) -> Result<StepReport> {
         let Self { config, device, state, loader, classes, teacher, .. } = self;
         let began = Instant::now();
-        let (mut loss, mut grads) = (0.0, None::<Gradients>);
-        let (mut samples, statistics) = (vec![], Statistics::default());
-        for micro in 0..config.train.accumulate as u64 {
-            let batch = loader.next_batch()?;
-            if let Some(mean) = &mut state.mean_x0 {
-                // Before augmentation: sampling makes images without it.
-                mean.add(&batch.x0, state.step * config.train.accumulate as u64 + micro + 1);
-            }
-            samples.extend(batch.counters.iter().copied());
-            // Dropout masks depend on (seed, step, sample) only, so that a resumed run draws the same ones.
-            let key = DropoutKey { seed: config.seed, step: state.step, samples: batch.counters.clone() };
-            let prepared = match teacher {
-                None => prepare(batch, config, classes.as_ref(), device),
-                Some(teacher) => {
-                    let draw = |uniform: f64, _: f64| teacher.time(uniform);
-                    teacher.teach(prepare_at(batch, config, classes.as_ref(), device, &draw))?
+        let mut mean_count = state.step * config.train.accumulate as u64;
+        let (accumulate, group) = (config.train.accumulate, ranks::current());
+        let (mut sum, mut samples) = (Sum::default(), vec![]);
+        for round in 0..accumulate.div_ceil(group.size()) {
+            let is_own = round * group.size() + group.rank() < accumulate;
+            let own = match (loader.as_mut(), is_own) {
+                (Some(loader), true) => {
+                    let batch = loader.next_batch()?;
+                    samples.extend(batch.counters.iter().copied());
+                    Some(contribution(state, config, batch, classes.as_ref(), teacher.as_ref(), device)?)
                 }
+                _ => None,
             };
-            let mode = Mode::Train { dropout: &key, statistics: &statistics };
-            // Divided here, so that the sum of all gradients is their mean over the micro-batches (§2.5).
-            let value = batch_loss(&state.net, config, &prepared, mode) / config.train.accumulate as f32;
-            loss += f64::from(value.clone().into_scalar::<f32>());
-            let network = &state.net.network;
-            let gradients = Gradients::new(GradientsParams::from_grads(value.backward(), network), network);
-            match &mut grads {
-                None => grads = Some(gradients),
-                Some(sum) => sum.add(&gradients),
+            for next in share(own, &[state.optimiser()])? {
+                if let Some(mean) = &mut state.mean_x0 {
+                    mean_count += 1;
+                    mean.add(&next.mean, mean_count);
+                }
+                sum.add(next);
             }
         }
-        let Some(grads) = grads else { return Err(Error::request("train.accumulate must be at least 1")) };
-        let norm = grads.norm();
+        let ([loss], [grads]) = (&sum.values[..], &sum.gradients[..]) else {
+            return Err(Error::request("train.accumulate must be at least 1"));
+        };
+        let loss = *loss;
+        let norm = state.optimiser().norm(grads)?;
         // Checked before the update, so that NaN never gets into the weights.
         if !loss.is_finite() || !norm.is_finite() {
-            return Err(diverged(state, &grads, loss, &samples));
+            return Err(diverged(state, grads, loss, &samples));
         }
         let lr = config.lr_schedule().at(state.step);
+        let statistics = Statistics::default();
+        statistics.extend(sum.moments, &state.net.network);
         state.absorb(statistics, config);
-        state.update(&grads, norm, config);
-        let images_per_second = samples.len() as f64 / began.elapsed().as_secs_f64();
+        state.update(grads, norm, config)?;
+        let images_per_second = (config.train.batch * accumulate) as f64 / began.elapsed().as_secs_f64();
         Ok(StepReport { step: state.step, loss, lr, grad_norm: norm, images_per_second })
     }
 
@@ -225,15 +243,19 @@ impl Training for DiffusionTraining<'_> {
         vec![("loss", loss), ("lr", lr), ("grad_norm", grad_norm), ("images_per_second", images_per_second)]
     }
 
-    fn sheet(&self) -> Result<Image> {
+    fn sheet(&self) -> Result<Option<Image>> {
         let config = self.config;
-        let net = self.state.averaged(config, self.device)?;
+        let Some(net) = self.state.averaged(config, self.device)? else { return Ok(None) };
         let (latent, mean) = (self.state.latent.clone(), self.state.mean_x0.as_ref().map(MeanImage::parts));
         // A run that was begun before the mean was measured has none.
         let free_first_step = config.sample.free_first_step && mean.is_some();
         let sample = SampleConfig { free_first_step, ..sheet::settings(config) };
         let pipeline = Pipeline::new(net, latent, mean, config, &sample, self.device)?;
-        sheet::draw(&pipeline, config, &*self.dataset)
+        sheet::draw(&pipeline, config, &*self.dataset).map(Some)
+    }
+
+    fn data(&self) -> String {
+        describe(&*self.dataset)
     }
 
     fn config(&self) -> Result<String> {
@@ -247,6 +269,35 @@ impl Training for DiffusionTraining<'_> {
     fn save_averages(&self, path: &Path) -> Result<()> {
         self.state.save_averages(path, self.config)
     }
+}
+
+/// Loss and gradients of one micro-batch.
+fn contribution(
+    state: &TrainState,
+    config: &RunConfig,
+    batch: Batch,
+    classes: Option<&Classes>,
+    teacher: Option<&Teacher>,
+    device: &Device,
+) -> Result<Contribution> {
+    // Before augmentation: sampling makes images without it.
+    let mean = state.mean_x0.as_ref().map_or(vec![], |mean| mean.of_batch(&batch.x0));
+    // Dropout masks depend on (seed, step, sample) only, so that a resumed run draws the same ones.
+    let key = DropoutKey { seed: config.seed, step: state.step, samples: batch.counters.clone() };
+    let prepared = match teacher {
+        None => prepare(batch, config, classes, device),
+        Some(teacher) => {
+            let draw = |uniform: f64, _: f64| teacher.time(uniform);
+            teacher.teach(prepare_at(batch, config, classes, device, &draw))?
+        }
+    };
+    let (statistics, network) = (Statistics::default(), &state.net.network);
+    let mode = Mode::Train { dropout: &key, statistics: &statistics };
+    // Divided here, so that the sum of all gradients is their mean over the micro-batches (§2.5).
+    let loss = batch_loss(&state.net, config, &prepared, mode) / config.train.accumulate as f32;
+    let values = vec![f64::from(loss.clone().into_scalar::<f32>())];
+    let gradients = vec![Gradients::new(GradientsParams::from_grads(loss.backward(), network), network)];
+    Ok(Contribution { values, mean, gradients, moments: statistics.into_places(network) })
 }
 
 /// The loss of a prepared batch, a scalar.

@@ -3,12 +3,12 @@
 mod plan;
 
 use super::diffusion::{StepReport, train_student};
+use super::run_loop::together;
 use super::{RunDir, Summary};
 use crate::checkpoint::{self, Checkpoint, Weights};
 use crate::config::{DistillConfig, RunConfig, SampleConfig};
 use crate::engine::Device;
 use crate::error::{Error, Result, Shown};
-use crate::files::FolderLock;
 use crossfade_math::GridKind;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -120,8 +120,18 @@ impl Distillation {
         stop: &AtomicBool,
         report: &mut dyn FnMut(&Stage, &StepReport),
     ) -> Result<Vec<StageSummary>> {
+        together(&RunDir(out.to_path_buf()), || self.run_locked(out, device, resume, stop, report))
+    }
+
+    fn run_locked(
+        &self,
+        out: &Path,
+        device: &Device,
+        resume: bool,
+        stop: &AtomicBool,
+        report: &mut dyn FnMut(&Stage, &StepReport),
+    ) -> Result<Vec<StageSummary>> {
         let dir = |stage: &Stage| RunDir(out.join(stage.steps.to_string()));
-        let _lock = FolderLock::take(out)?;
         // All directories are looked at first, so that nothing is trained before it is known that the rest can be.
         for stage in self.stages.iter().filter(|_| !resume) {
             if !checkpoint::list(&dir(stage).checkpoints())?.is_empty() {

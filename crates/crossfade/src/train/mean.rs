@@ -33,15 +33,19 @@ impl MeanImage {
         (shape == self.shape).then_some(Self { values, ..self })
     }
 
-    /// Adds batch number `count`, counted from 1.
+    /// The mean of a batch.
     ///
     /// # Shapes
-    /// `x0` \[B, C, H, W\].
-    pub fn add(&mut self, x0: &[f32], count: u64) {
+    /// `x0` \[B, C, H, W\], the mean \[C, H, W\].
+    pub fn of_batch(&self, x0: &[f32]) -> Vec<f64> {
         let size = self.values.len();
         let images = (x0.len() / size) as f64;
-        for (i, mean) in self.values.iter_mut().enumerate() {
-            let batch = x0.iter().skip(i).step_by(size).map(|&v| f64::from(v)).sum::<f64>() / images;
+        (0..size).map(|i| x0.iter().skip(i).step_by(size).map(|&v| f64::from(v)).sum::<f64>() / images).collect()
+    }
+
+    /// Adds the mean of batch number `count`, counted from 1.
+    pub fn add(&mut self, batch: &[f64], count: u64) {
+        for (mean, batch) in self.values.iter_mut().zip(batch) {
             *mean = (f64::from(*mean) + (batch - f64::from(*mean)) / count as f64) as f32;
         }
     }

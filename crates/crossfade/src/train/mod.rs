@@ -2,6 +2,7 @@
 //! a diffusion network, `autoencoder.rs` one of an autoencoder; `distill.rs` trains students of a trained network.
 mod autoencoder;
 mod batch;
+mod contribution;
 mod diffusion;
 mod distill;
 mod events;

@@ -1,21 +1,31 @@
 //! AdamW and the moving averages of a network's weights, and their state in checkpoints.
 use crate::checkpoint::average_prefix;
 use crate::config::OptimConfig;
-use crate::engine::{Tensor, from_vec, to_host};
+use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::nn::weights::{apply, collect};
+use crate::ranks::{self, Group, Packed, Unpacked};
 use crate::tensorfile::{HostTensor, TensorMap};
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use crossfade_kernels::{AdamW, adamw_step, all_finite, ema_update, sum_sq};
 use crossfade_math::{EmaAction, PowerProfile};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The moving averages and AdamW's moments of all parameters, on the host, in the order in which modules visit them.
+///
+/// Where several ranks train together, each parameter has an owner: only that rank has its moments and averages, sums its
+/// gradients and computes its new value, which it sends to the others. The vectors of parameters of other ranks are empty.
+#[derive(Clone)]
 pub struct Optimiser {
     names: Vec<(String, Vec<usize>)>,
     /// Which parameters are trained.
     trained: Vec<bool>,
+    /// The rank that owns each parameter.
+    owners: Vec<usize>,
+    group: Arc<Group>,
     ema: Vec<Vec<f32>>,
     m: Vec<Vec<f32>>,
     v: Vec<Vec<f32>>,
@@ -23,7 +33,8 @@ pub struct Optimiser {
     averages: Vec<(PowerProfile, Vec<Vec<f32>>)>,
 }
 
-/// The gradients of all parameters, on the host, in the same order; zeros for parameters without a gradient.
+/// The gradients of all parameters, on the host, in the same order; zeros for parameters without a gradient. Once they are
+/// summed over ranks, those of parameters that other ranks own are empty.
 pub struct Gradients(Vec<Vec<f32>>);
 
 impl Gradients {
@@ -51,10 +62,41 @@ impl Gradients {
         }
     }
 
+    /// Multiplies all gradients by a number.
+    pub(super) fn scale(&mut self, by: f32) {
+        self.0.iter_mut().flatten().for_each(|g| *g *= by);
+    }
+
     /// The global L2 norm.
     pub fn norm(&self) -> f64 {
         self.0.iter().map(|g| sum_sq(g)).sum::<f64>().sqrt()
     }
+}
+
+/// Which parameters have gradients: running statistics have none.
+fn have_gradients<M: Module>(net: &M) -> Vec<bool> {
+    struct Find(Vec<bool>);
+    impl ModuleVisitor for Find {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.push(param.val().is_require_grad());
+        }
+    }
+    let mut found = Find(vec![]);
+    net.visit(&mut found);
+    found.0
+}
+
+/// The owner of each parameter, for `ranks` ranks: the largest parameters first, each to the rank that has the least so far.
+fn owners(sizes: &[usize], ranks: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..sizes.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(sizes[i]));
+    let (mut load, mut owners) = (vec![0; ranks], vec![0; sizes.len()]);
+    for i in order {
+        let least = (0..ranks).min_by_key(|&rank| load[rank]).unwrap_or(0);
+        owners[i] = least;
+        load[least] += sizes[i];
+    }
+    owners
 }
 
 /// The hyper-parameters of AdamW for the `count`-th update of weights whose gradients have this global norm.
@@ -74,16 +116,72 @@ pub(crate) fn adamw(optim: &OptimConfig, lr: f64, count: u64, norm: f64) -> Adam
 impl Optimiser {
     /// The state before the first step of `net`; `is_trained` decides by name which parameters are trained.
     pub fn new<M: Module>(net: &M, is_trained: impl Fn(&str) -> bool) -> Self {
-        let weights = collect(net);
-        let zeros = || weights.iter().map(|(_, _, w)| vec![0.0; w.len()]).collect();
+        let (group, weights, gradients) = (ranks::current(), collect(net), have_gradients(net));
+        let sizes: Vec<usize> = weights.iter().map(|(_, _, w)| w.len()).collect();
+        let owners = owners(&sizes, group.size());
+        let is_own = |i: usize| owners[i] == group.rank();
+        let zeros = || sizes.iter().enumerate().map(|(i, &n)| vec![0.0; if is_own(i) { n } else { 0 }]).collect();
+        let own_weights = |(i, (_, _, w)): (usize, (String, Vec<usize>, Vec<f32>))| if is_own(i) { w } else { vec![] };
         Self {
             m: zeros(),
             v: zeros(),
-            trained: weights.iter().map(|(name, ..)| is_trained(name)).collect(),
+            trained: weights.iter().zip(gradients).map(|((name, ..), has)| has && is_trained(name)).collect(),
             names: weights.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect(),
             averages: vec![],
-            ema: weights.into_iter().map(|(_, _, w)| w).collect(),
+            ema: weights.into_iter().enumerate().map(own_weights).collect(),
+            owners,
+            group,
         }
+    }
+
+    /// The group of ranks that trains.
+    pub(super) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    fn is_own(&self, parameter: usize) -> bool {
+        self.owners[parameter] == self.group.rank()
+    }
+
+    /// The gradients of the parameters of `rank`, one after the other.
+    pub(super) fn gradients_for(&self, rank: usize, gradients: &Gradients) -> Vec<f32> {
+        let own = self.owners.iter().zip(&gradients.0).filter(|(owner, _)| **owner == rank);
+        own.flat_map(|(_, values)| values).copied().collect()
+    }
+
+    /// Gradients of the own parameters from [`Optimiser::gradients_for`] of another rank.
+    pub(super) fn own_gradients(&self, values: &[f32]) -> Result<Gradients> {
+        self.split(values, |i| self.is_own(i)).map(Gradients)
+    }
+
+    /// Values of the parameters for which `holds` is true, one after the other, as a list of all parameters: the others are
+    /// empty.
+    fn split(&self, mut values: &[f32], holds: impl Fn(usize) -> bool) -> Result<Vec<Vec<f32>>> {
+        let damaged =
+            || Error::Run("another rank has sent parameters of another size; do all run the same version?".into());
+        let mut all = vec![];
+        for (i, (_, shape)) in self.names.iter().enumerate() {
+            let size = if holds(i) { shape.iter().product() } else { 0 };
+            let (own, rest) = values.split_at_checked(size).ok_or_else(damaged)?;
+            all.push(own.to_vec());
+            values = rest;
+        }
+        if values.is_empty() { Ok(all) } else { Err(damaged()) }
+    }
+
+    /// The global L2 norm of gradients whose parts the ranks have. Squares are added in the order of the parameters, so that it
+    /// does not depend on the number of ranks.
+    pub(super) fn norm(&self, gradients: &Gradients) -> Result<f64> {
+        if self.group.size() == 1 {
+            return Ok(gradients.norm());
+        }
+        let squares: Vec<f64> = gradients.0.iter().map(|g| sum_sq(g)).collect();
+        let mut packed = Packed::default();
+        packed.f64s(&squares);
+        let all = self.group.to_all(packed.0)?;
+        let all = all.iter().map(|part| Unpacked(part).f64s()).collect::<Result<Vec<_>>>()?;
+        let of = |(i, &owner): (usize, &usize)| all[owner].get(i).copied().unwrap_or(f64::NAN);
+        Ok(self.owners.iter().enumerate().map(of).sum::<f64>().sqrt())
     }
 
     /// The same with power-function averages of these profiles.
@@ -95,6 +193,66 @@ impl Optimiser {
     /// One step of AdamW and of the moving averages (§2.5); returns the network with the new weights.
     pub fn update<M: Module>(&mut self, net: M, grads: &Gradients, hyper: AdamW, action: EmaAction) -> M {
         net.map(&mut Update { at: 0, grads, hyper, action, state: self })
+    }
+
+    /// `net` with the new values of the parameters that other ranks own; sends them those of the own ones.
+    pub(super) fn synchronise<M: Module>(&self, net: M) -> Result<M> {
+        if self.group.size() == 1 {
+            return Ok(net);
+        }
+        let weights = collect(&net);
+        let sent = |i: usize| self.trained[i] && self.is_own(i);
+        let own: Vec<f32> =
+            weights.into_iter().enumerate().filter(|(i, _)| sent(*i)).flat_map(|(_, (_, _, w))| w).collect();
+        let mut packed = Packed::default();
+        packed.f32s(&own);
+        let received = self.group.to_all(packed.0)?;
+        let mut values: Vec<Option<Vec<f32>>> = vec![None; self.names.len()];
+        for (rank, part) in received.iter().enumerate().filter(|(rank, _)| *rank != self.group.rank()) {
+            let holds = |i: usize| self.trained[i] && self.owners[i] == rank;
+            let parts = self.split(&Unpacked(part).f32s()?, holds)?;
+            for (i, part) in parts.into_iter().enumerate().filter(|(i, _)| holds(*i)) {
+                values[i] = Some(part);
+            }
+        }
+        Ok(net.map(&mut Replace { at: 0, values }))
+    }
+
+    /// The state of all parameters on the first rank, to be written or looked at there; none on the others. Alone, that is this
+    /// state itself.
+    pub(super) fn gathered(&self) -> Result<Option<Cow<'_, Self>>> {
+        if self.group.size() == 1 {
+            return Ok(Some(Cow::Borrowed(self)));
+        }
+        let mut packed = Packed::default();
+        for values in self.kept() {
+            packed.f32s(&values.concat());
+        }
+        let received = self.group.to_first(packed.0)?;
+        if !self.group.is_first() {
+            return Ok(None);
+        }
+        let mut all = self.clone();
+        for (rank, part) in received.iter().enumerate() {
+            let mut part = Unpacked(part);
+            for kept in all.kept_mut() {
+                let parts = self.split(&part.f32s()?, |i| self.owners[i] == rank)?;
+                for (i, values) in parts.into_iter().enumerate().filter(|(i, _)| self.owners[*i] == rank) {
+                    kept[i] = values;
+                }
+            }
+        }
+        Ok(Some(Cow::Owned(all)))
+    }
+
+    /// Every list of values that owners keep.
+    fn kept(&self) -> Vec<&Vec<Vec<f32>>> {
+        [&self.ema, &self.m, &self.v].into_iter().chain(self.averages.iter().map(|(_, values)| values)).collect()
+    }
+
+    fn kept_mut(&mut self) -> Vec<&mut Vec<Vec<f32>>> {
+        let averages = self.averages.iter_mut().map(|(_, values)| values);
+        [&mut self.ema, &mut self.m, &mut self.v].into_iter().chain(averages).collect()
     }
 
     /// Weights, moving averages and moments as tensors of a checkpoint; `prefix` is put before the names of the parameters.
@@ -132,7 +290,12 @@ impl Optimiser {
         for (profile, values) in &mut self.averages {
             *values = take(&average_prefix(profile.sigma))?;
         }
-        self.with_values(net, &model)
+        let net = self.with_values(net, &model)?;
+        let others: Vec<usize> = (0..self.names.len()).filter(|&i| !self.is_own(i)).collect();
+        for kept in self.kept_mut() {
+            others.iter().for_each(|&i| kept[i] = vec![]);
+        }
+        Ok(net)
     }
 
     /// `net` with the moving average as its weights.
@@ -171,8 +334,11 @@ impl ModuleMapper for Update<'_> {
         let (id, tensor) = (param.id, param.val());
         // Running statistics and frozen parameters are not trained, but their moving average is kept like that of all
         // others (§2.5).
-        let is_trained = tensor.is_require_grad() && state.trained[i];
+        let is_trained = state.trained[i];
         let (shape, device) = (tensor.dims(), tensor.device());
+        if !state.is_own(i) {
+            return param;
+        }
         let mut values = to_host(tensor.inner());
         if is_trained {
             adamw_step(&mut values, &mut state.m[i], &mut state.v[i], &self.grads.0[i], &self.hyper);
@@ -190,10 +356,29 @@ impl ModuleMapper for Update<'_> {
         }
         // Frees the old tensor before the new one is created, to keep the peak memory low.
         drop(param);
-        let tensor = from_vec(values, shape, &device);
-        let mut new = Param::from_tensor(tensor);
-        // The id must not change: gradients are looked up by it.
-        new.id = id;
-        new
+        replaced(id, values, shape, &device)
+    }
+}
+
+/// A trained parameter with new values. The id must not change: gradients are looked up by it.
+fn replaced<const D: usize>(id: ParamId, values: Vec<f32>, shape: [usize; D], device: &Device) -> Param<Tensor<D>> {
+    let mut new = Param::from_tensor(from_vec(values, shape, device));
+    new.id = id;
+    new
+}
+
+/// Visits the parameters in order and replaces those that have a value here.
+struct Replace {
+    at: usize,
+    values: Vec<Option<Vec<f32>>>,
+}
+
+impl ModuleMapper for Replace {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let value = self.values[self.at].take();
+        self.at += 1;
+        let Some(values) = value else { return param };
+        let (id, tensor) = (param.id, param.val());
+        replaced(id, values, tensor.dims(), &tensor.device())
     }
 }

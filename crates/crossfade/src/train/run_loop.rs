@@ -4,9 +4,11 @@ use super::events::Events;
 use super::log::Log;
 use crate::checkpoint::{self, RunDir};
 use crate::config::TrainConfig;
-use crate::data::Image;
+use crate::data::{Dataset, Image};
+use crate::digest::sha256;
 use crate::error::Result;
-use crate::files::{Folder, write_atomic};
+use crate::files::{Folder, FolderLock, write_atomic};
+use crate::ranks;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,15 +27,36 @@ pub(super) trait Training {
     fn scalars(report: &Self::Report) -> Vec<(&'static str, f64)>;
     /// A contact sheet made with the moving average of the weights, always from the same noise and examples, so that
     /// sheets of different steps can be compared.
-    fn sheet(&self) -> Result<Image>;
+    /// All ranks call this, and the first one gets it.
+    fn sheet(&self) -> Result<Option<Image>>;
+    /// What must be the same on all ranks, beside the configuration: the data, by its description.
+    fn data(&self) -> String;
     /// The configuration of the run as a file.
     fn config(&self) -> Result<String>;
-    /// Writes a checkpoint.
+    /// Writes a checkpoint. All ranks call this, and the first one writes.
     fn save(&self, path: &Path) -> Result<()>;
     /// Writes a snapshot of further averages of the weights, if any are kept.
     fn save_averages(&self, _: &Path) -> Result<()> {
         Ok(())
     }
+}
+
+/// A dataset as ranks compare it: what it is, how many images it has, and the names of some.
+pub(super) fn describe(dataset: &dyn Dataset) -> String {
+    let last = dataset.len().saturating_sub(1);
+    let names = [0, last / 3, last / 2, last].map(|k| dataset.name(k)).join(", ");
+    format!("{} images, such as {names}", dataset.len())
+}
+
+/// Runs a training in `dir`, which is locked. Of several ranks the first one has the lock; one that fails tells the others, which
+/// then stop with its reason.
+pub(super) fn together<T>(dir: &RunDir, train: impl FnOnce() -> Result<T>) -> Result<T> {
+    let group = ranks::current();
+    let locked = || -> Result<T> {
+        let _lock = if group.is_first() { Some(FolderLock::take(&dir.0)?) } else { None };
+        train()
+    };
+    locked().inspect_err(|error| group.announce(error))
 }
 
 /// Trains until the last step of `plan` or until `stop` is set, and writes a checkpoint in both cases.
@@ -45,32 +68,31 @@ pub(super) fn run<T: Training>(
     passed_over: Vec<String>,
     report: &mut dyn FnMut(&T::Report),
 ) -> Result<Summary> {
-    // Removed again if the first step fails.
-    let _checkpoints = Folder::create(&dir.checkpoints())?;
-    if training.step() == 0 {
-        write_atomic(dir.config(), training.config()?.as_bytes())?;
-    }
-    let mut log = Log::open(&dir.log(), training.step())?;
-    let mut events = plan.tensorboard.then(|| Events::new(&dir.events(), training.step()));
+    let group = ranks::current();
+    group.agree(&[
+        ("version", env!("CARGO_PKG_VERSION").into()),
+        ("processor's instructions", crossfade_kernels::Isa::detect().name().into()),
+        ("configuration", sha256(training.config()?.as_bytes())),
+        ("data", training.data()),
+        ("step", training.step().to_string()),
+    ])?;
+    let mut output = if group.is_first() { Some(Output::open(training, plan, dir)?) } else { None };
     let mut saved = None;
-    while training.step() < plan.steps && !stop.load(Ordering::Relaxed) {
+    while training.step() < plan.steps && !group.any(stop.load(Ordering::Relaxed))? {
         let done = training.advance()?;
-        report(&done);
         let step = training.step();
         let due = |every: u64| every > 0 && step.is_multiple_of(every);
-        // The last step is always logged, so that the end of a run is in its loss curve.
-        if due(plan.log_every) || step == plan.steps {
-            log.write(&done)?;
-            if let Some(events) = &mut events {
-                events.scalars(step, &T::scalars(&done))?;
+        if let Some(output) = &mut output {
+            report(&done);
+            // The last step is always logged, so that the end of a run is in its loss curve.
+            if due(plan.log_every) || step == plan.steps {
+                output.log(training, &done)?;
             }
         }
-        if due(plan.sample_every) {
-            let sheet = training.sheet()?;
-            let png = save_sheet(dir, step, &sheet)?;
-            if let Some(events) = &mut events {
-                events.image(step, T::SHEET, &sheet, &png)?;
-            }
+        if due(plan.sample_every)
+            && let (Some(sheet), Some(output)) = (training.sheet()?, &mut output)
+        {
+            output.sheet(training, dir, &sheet)?;
         }
         // Before the checkpoint: a run that is killed in between is resumed from an earlier one and writes it again. A
         // stop is no reason for a snapshot, so that a resumed run has the snapshots of an uninterrupted one.
@@ -87,22 +109,52 @@ pub(super) fn run<T: Training>(
         Some(path) if path == last => path,
         _ => save(training, plan, dir)?,
     };
+    // The checkpoint is complete when any rank returns.
+    group.wait()?;
     Ok(Summary { step: training.step(), stopped: training.step() < plan.steps, checkpoint, passed_over })
 }
 
+/// What the first rank writes beside checkpoints.
+struct Output {
+    log: Log,
+    events: Option<Events>,
+    /// Removed again if the first step fails.
+    _checkpoints: Folder,
+}
+
+impl Output {
+    fn open<T: Training>(training: &T, plan: &TrainConfig, dir: &RunDir) -> Result<Self> {
+        let _checkpoints = Folder::create(&dir.checkpoints())?;
+        if training.step() == 0 {
+            write_atomic(dir.config(), training.config()?.as_bytes())?;
+        }
+        let log = Log::open(&dir.log(), training.step())?;
+        let events = plan.tensorboard.then(|| Events::new(&dir.events(), training.step()));
+        Ok(Self { log, events, _checkpoints })
+    }
+
+    fn log<T: Training>(&mut self, training: &T, done: &T::Report) -> Result<()> {
+        self.log.write(done)?;
+        self.events.as_mut().map_or(Ok(()), |events| events.scalars(training.step(), &T::scalars(done)))
+    }
+
+    /// Writes the sheet of a step.
+    fn sheet<T: Training>(&mut self, training: &T, dir: &RunDir, sheet: &Image) -> Result<()> {
+        let (folder, step) = (dir.samples(), training.step());
+        let _folder = Folder::create(&folder)?;
+        let png = sheet.encode_png(&[])?;
+        write_atomic(folder.join(format!("step-{step:08}.png")), &png)?;
+        self.events.as_mut().map_or(Ok(()), |events| events.image(step, T::SHEET, sheet, &png))
+    }
+}
+
+/// Writes a checkpoint; all ranks call this.
 fn save<T: Training>(training: &T, plan: &TrainConfig, dir: &RunDir) -> Result<PathBuf> {
     let path = dir.checkpoints().join(checkpoint::file_name(training.step()));
     training.save(&path)?;
-    // Old checkpoints are removed only after the new one is complete.
-    checkpoint::prune(&dir.checkpoints(), plan.keep)?;
+    if ranks::current().is_first() {
+        // Old checkpoints are removed only after the new one is complete.
+        checkpoint::prune(&dir.checkpoints(), plan.keep)?;
+    }
     Ok(path)
-}
-
-/// Writes the sheet of a step and returns its PNG for the event files.
-fn save_sheet(dir: &RunDir, step: u64, sheet: &Image) -> Result<Vec<u8>> {
-    let folder = dir.samples();
-    let _folder = Folder::create(&folder)?;
-    let png = sheet.encode_png(&[])?;
-    write_atomic(folder.join(format!("step-{step:08}.png")), &png)?;
-    Ok(png)
 }

@@ -82,8 +82,11 @@ impl TrainState {
     }
 
     /// Writes the state as a checkpoint.
+    ///
+    /// All ranks call this, and the first one writes.
     pub fn save(&self, path: &Path, config: &RunConfig) -> Result<()> {
-        let mut tensors = self.optimiser.tensors(&self.net.network, "");
+        let Some(optimiser) = self.optimiser.gathered()? else { return Ok(()) };
+        let mut tensors = optimiser.tensors(&self.net.network, "");
         tensors.extend(self.mean_x0.as_ref().map(MeanImage::tensor));
         let mut metadata = checkpoint::metadata(config, self.step)?;
         metadata.extend(checkpoint::class_names_entry(&self.class_names));
@@ -96,7 +99,8 @@ impl TrainState {
 
     /// Writes the averages `optim.ema_profiles` into a file of their own, if there are any.
     pub(crate) fn save_averages(&self, path: &Path, config: &RunConfig) -> Result<()> {
-        match self.optimiser.average_tensors() {
+        let Some(optimiser) = self.optimiser.gathered()? else { return Ok(()) };
+        match optimiser.average_tensors() {
             tensors if tensors.is_empty() => Ok(()),
             tensors => {
                 let _folder = Folder::of([path])?;
@@ -105,10 +109,11 @@ impl TrainState {
         }
     }
 
-    /// The network with the moving average of its weights, without gradients.
-    pub fn averaged(&self, config: &RunConfig, device: &Device) -> Result<Denoiser> {
+    /// The network with the moving average of its weights, without gradients. All ranks call this, and the first one gets it.
+    pub fn averaged(&self, config: &RunConfig, device: &Device) -> Result<Option<Denoiser>> {
+        let Some(optimiser) = self.optimiser.gathered()? else { return Ok(None) };
         let lazy = config.network.lazy(config.ports(), device);
-        Ok(config.denoiser(self.optimiser.averaged(lazy)?))
+        Ok(Some(config.denoiser(optimiser.averaged(lazy)?)))
     }
 
     /// Updates the running statistics of batch normalisations with those of a step's batches.
@@ -126,12 +131,19 @@ impl TrainState {
     }
 
     /// One step of AdamW with clipped gradients and the moving average (§2.5).
-    pub fn update(&mut self, grads: &Gradients, norm: f64, config: &RunConfig) {
+    pub fn update(&mut self, grads: &Gradients, norm: f64, config: &RunConfig) -> Result<()> {
         let hyper = adamw(&config.optim, config.lr_schedule().at(self.step), self.step + 1, norm);
         let ema = config.optim.ema_action(self.step);
         let network = self.take_network(config);
-        self.net.network = self.optimiser.update(network, grads, hyper, ema);
+        let network = self.optimiser.update(network, grads, hyper, ema);
+        self.net.network = self.optimiser.synchronise(network)?;
         self.step += 1;
+        Ok(())
+    }
+
+    /// The optimiser.
+    pub(super) fn optimiser(&self) -> &Optimiser {
+        &self.optimiser
     }
 
     /// The names of parameters whose gradients are not finite.

@@ -1,7 +1,7 @@
 //! Pairs from images and maps, and the layouts they lie in.
 use super::{draw, drawn_set, picture, save, shared};
 use crossfade::data::{DataConfig, Dataset, Filter, Image, LabelMap, PassOrder, Planes, Rect, Split, resize};
-use crossfade::loader::{Loader, LoaderConfig};
+use crossfade::loader::{Loader, LoaderConfig, Share};
 use crossfade::rng::{Purpose, Stream};
 use crossfade::task::masks::{HoleBox, Mask, random};
 use crossfade::task::{Cropping, Depth, Edges, Inpainting, LowAs, Saliency, SuperResolution, Task, TaskConfig};
@@ -201,7 +201,7 @@ fn a_pair_depends_on_its_counter_alone() {
         Arc::from(DataConfig::Pairs { images: dir.path().join("images"), labels }.source(8).unwrap());
     let task = TaskConfig::Edges(Edges { size: 8, ..Edges::default() });
     let read = |batch: usize, threads, first: u64, count: usize| {
-        let config = LoaderConfig { batch, seed: 5, flip: true, threads, cache: true };
+        let config = LoaderConfig { batch, seed: 5, flip: true, threads, cache: true, share: Share::ALL };
         let mut loader = Loader::pairs(Arc::clone(&set), task.clone(), config, first).unwrap();
         let (mut targets, mut conditions) = (vec![], vec![]);
         while targets.len() < count * 64 {

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use crossfade::Error;
 use crossfade::data::{Image, contact_sheet};
+use crossfade::error::Shown;
 use crossfade::files::write_atomic;
 use crossfade::models;
 use crossfade::plot::{board, labelled};
@@ -96,12 +97,12 @@ pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
     let mut text = format!(
         "Done in {}: open {} ({} is one picture of it)\n\nNext, try\n",
         duration(seconds),
-        page.display(),
-        picture.display()
+        page.shown(),
+        picture.shown()
     );
     commands.iter().for_each(|(command, _)| text.push_str(&format!("  {command}\n")));
     let titles: Vec<&str> = sections.iter().map(|section| section.title.as_str()).collect();
-    context.print(text, json!({ "seconds": seconds, "page": page, "picture": picture, "sections": titles }))
+    context.print(text, json!({ "seconds": seconds, "page": page.to_string_lossy(), "picture": picture.to_string_lossy(), "sections": titles }))
 }
 
 /// The commands to go on with, and what they do; only those whose models ship.

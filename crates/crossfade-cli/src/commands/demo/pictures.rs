@@ -12,9 +12,9 @@ use std::path::Path;
 use std::time::Instant;
 
 /// Pictures of each class.
-const COLUMNS: u64 = 8;
+const COLUMNS: u64 = 6;
 /// Classes, at most.
-const ROWS: usize = 12;
+const ROWS: usize = 24;
 /// Pictures whose way from noise is shown.
 const WAYS: u64 = 3;
 /// Numbers of network evaluations.
@@ -78,7 +78,7 @@ impl Model {
         let sampled = self.pipeline.sample(SEED, &starts, &mut |state| {
             seen.push([state.x_t, state.x0].map(|x| self.pipeline.decode(x.0.clone())));
         })?;
-        let last = self.pipeline.decode(sampled.x0.0);
+        let last = self.pipeline.pictures(sampled.x0.0)?;
         let mut rows = vec![];
         for (k, end) in last.iter().enumerate() {
             for (which, label) in ["what the network sees", "what it estimates"].into_iter().enumerate() {

@@ -9,6 +9,7 @@ use crossfade::Error;
 use crossfade::bench;
 use crossfade::config::RunConfig;
 use crossfade::data::{DataConfig, Image};
+use crossfade::error::Shown;
 use crossfade::files::write_atomic;
 use crossfade::models;
 use crossfade::nn::BackboneConfig;
@@ -46,12 +47,12 @@ pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
     let names = std::iter::once("run".to_string()).chain((2..).map(|k| format!("run-{k}")));
     let dir = names.map(|name| args.out.join(name)).find(|dir| !dir.exists()).unwrap_or_else(|| args.out.join("run"));
     let mut live = Live { page: args.out.join("training.html"), dir: RunDir(dir.clone()), about, sheets: vec![] };
-    context.note(format_args!("watch {} in a browser: it reloads itself", live.page.display()));
+    context.note(format_args!("watch {} in a browser: it reloads itself", live.page.shown()));
     let began = std::time::Instant::now();
     let summary = fit(&config, &mut live, context)?;
     let seconds = began.elapsed().as_secs_f64();
     live.write(config.train.steps, config.train.steps, None, true)?;
-    let (run, page) = (dir.display(), live.page.display());
+    let (run, page) = (dir.shown(), live.page.shown());
     let text = format!(
         "Trained {} steps in {}; the pictures on the way are in {page}\n\n\
          Next, try\n  \
@@ -60,7 +61,10 @@ pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
         summary.step,
         duration(seconds)
     );
-    context.print(text, json!({ "steps": summary.step, "seconds": seconds, "page": live.page, "from": shipped }))
+    context.print(
+        text,
+        json!({ "steps": summary.step, "seconds": seconds, "page": live.page.to_string_lossy(), "from": shipped }),
+    )
 }
 
 /// The configuration that teaches the model that ships to make images drawn on the fly.
@@ -92,7 +96,7 @@ fn fit(config: &RunConfig, live: &mut Live, context: &Context) -> Result<Summary
             failed = failed.take().or(written.err());
         }
     })
-    .with_context(|| format!("training in {}", live.dir.0.display()))?;
+    .with_context(|| format!("training in {}", live.dir.0.shown()))?;
     failed.map_or(Ok(summary), Err)
 }
 

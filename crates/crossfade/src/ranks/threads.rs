@@ -1,0 +1,43 @@
+//! Ranks that are threads of one process: training on several ranks can be tested without MPI.
+use super::{Group, Transport};
+use crate::error::{Error, Result};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+struct Threads {
+    rank: usize,
+    /// One channel to each rank and one from each.
+    to: Vec<Sender<Vec<u8>>>,
+    from: Mutex<Vec<Receiver<Vec<u8>>>>,
+}
+
+/// The groups of `size` threads, one for each, in the order of the ranks.
+pub fn groups(size: usize) -> Vec<Group> {
+    let (mut to, mut from): (Vec<Vec<_>>, Vec<Vec<_>>) = ((0..size).map(|_| vec![]).collect(), vec![]);
+    for _ in 0..size {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..size).map(|_| channel()).unzip();
+        to.iter_mut().zip(senders).for_each(|(to, sender)| to.push(sender));
+        from.push(receivers);
+    }
+    let ranks = to.into_iter().zip(from).enumerate();
+    ranks.map(|(rank, (to, from))| Group::new(Threads { rank, to, from: Mutex::new(from) })).collect()
+}
+
+impl Transport for Threads {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.to.len()
+    }
+
+    fn exchange(&self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+        let gone = |rank: usize| Error::Run(format!("rank {rank} is gone"));
+        for (rank, (to, part)) in self.to.iter().zip(parts).enumerate() {
+            to.send(part).map_err(|_| gone(rank))?;
+        }
+        let from = self.from.lock().map_err(|_| gone(self.rank))?;
+        from.iter().enumerate().map(|(rank, from)| from.recv().map_err(|_| gone(rank))).collect()
+    }
+}

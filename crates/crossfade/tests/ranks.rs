@@ -1,0 +1,191 @@
+//! Training on several ranks, here threads: the bytes are those of one process, for any number of ranks, and a rank that fails
+//! stops all of them.
+#![allow(clippy::unwrap_used)]
+use crossfade::checkpoint;
+use crossfade::config::{AutoencoderRun, RunConfig};
+use crossfade::engine::Device;
+use crossfade::ranks::{self, Group, threads};
+use crossfade::train::{RunDir, train, train_autoencoder};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Three micro-batches a step, which two ranks share unevenly.
+const TRAIN: &str = "[train]\nsteps = 4\nbatch = 2\naccumulate = 3\ncheckpoint_every = 2\nlog_every = 1\nsample_every = 4\n\
+                     loader_threads = 1\n[sample]\nsteps = 2\n";
+const UNET: &str = "[network]\nresolution = 8\nwidth = 16\nmult = [1, 2]\nblocks = 1\nattention = []\ndropout = 0.1\n";
+const DATA: &str = "[data]\nkind = \"procedural\"\nlen = 40\n[optim]\nwarmup = 2\nema_after = 1\nema_every = 1\n";
+
+fn diffusion(extra: &str) -> RunConfig {
+    RunConfig::parse(&format!("{UNET}{DATA}{TRAIN}{extra}"), "test").unwrap()
+}
+
+/// A network with batch normalisations, whose running statistics depend on the order of the micro-batches.
+fn conditional() -> RunConfig {
+    let network = "[network]\nkind = \"cond-unet\"\nchannels = 3\ncondition_channels = 4\nwidth = 16\nmult = [1, 2]\nheads = 1\n\
+                   encoder = { kind = \"unet\", width = 16, stride = 2 }\ncondition_windows = [[4, 4], [2, 2]]\n\
+                   feature_windows = [[4, 4], [2, 2]]\n[task]\nkind = \"inpainting\"\nsize = 16\nmask_channel = true\n";
+    RunConfig::parse(&format!("{network}{DATA}{TRAIN}"), "test").unwrap()
+}
+
+fn autoencoder() -> AutoencoderRun {
+    let network = "[autoencoder]\nresolution = 16\nchannels = 3\nwidth = 32\nmult = [1, 1]\nblocks = 1\n\
+                   [loss]\nperceptual = 0.0\ndisc_start = 1\ndisc_width = 8\ndisc_depth = 2\n";
+    let train = TRAIN.split("[sample]").next().unwrap();
+    AutoencoderRun::parse(&format!("{network}{DATA}{train}"), "test").unwrap()
+}
+
+/// A training in a directory: resumed or not, with the steps after which it is stopped.
+type Fit<'a> = &'a (dyn Fn(&Path, bool, u64) -> crossfade::Result<()> + Sync);
+
+fn fit(config: &RunConfig, dir: &Path, resume: bool, last: u64) -> crossfade::Result<()> {
+    let stop = AtomicBool::new(false);
+    let run = RunDir(dir.to_path_buf());
+    let mut report = |step: &crossfade::train::StepReport| stop.store(step.step >= last, Ordering::Relaxed);
+    train(config, &run, &Device::flex(), resume, &stop, &mut report).map(|_| ())
+}
+
+fn fit_autoencoder(config: &AutoencoderRun, dir: &Path, resume: bool, last: u64) -> crossfade::Result<()> {
+    let stop = AtomicBool::new(false);
+    let mut hear = |event: crossfade::train::Event| {
+        if let crossfade::train::Event::Step(step) = event {
+            stop.store(step.step >= last, Ordering::Relaxed);
+        }
+    };
+    train_autoencoder(config, &RunDir(dir.to_path_buf()), &Device::flex(), resume, &stop, &mut hear).map(|_| ())
+}
+
+/// Runs `work` on `size` ranks; their results in order.
+fn on_ranks<T: Send>(size: usize, work: impl Fn(&Group) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = threads::groups(size)
+            .into_iter()
+            .map(|group| {
+                let work = &work;
+                scope.spawn(move || {
+                    let group = Arc::new(group);
+                    ranks::enter(Arc::clone(&group));
+                    work(&group)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// All files of the checkpoints, in the order of the steps.
+fn checkpoints(dir: &Path) -> Vec<Vec<u8>> {
+    let found = checkpoint::list(&dir.join("checkpoints")).unwrap();
+    found.iter().map(|(_, path)| std::fs::read(path).unwrap()).collect()
+}
+
+fn bytes_do_not_depend_on_ranks(train: Fit) {
+    let dir = tempfile::tempdir().unwrap();
+    let alone = dir.path().join("alone");
+    train(&alone, false, u64::MAX).unwrap();
+    let wanted = checkpoints(&alone);
+    assert_eq!(wanted.len(), 2);
+    for size in [2, 3, 4] {
+        let run = dir.path().join(size.to_string());
+        on_ranks(size, |_| train(&run, false, u64::MAX).unwrap());
+        assert!(checkpoints(&run) == wanted, "{size} ranks make other bytes");
+        let log = |run: &Path| {
+            let text = std::fs::read_to_string(run.join("log.jsonl")).unwrap();
+            let strip = |line: &str| line.split(",\"images_per_second\"").next().unwrap().to_string();
+            text.lines().map(strip).collect::<Vec<_>>()
+        };
+        assert_eq!(log(&run), log(&alone), "{size} ranks log other losses");
+    }
+    // Stopped on four ranks after three steps, which no interval saves, and resumed on two.
+    let run = dir.path().join("resumed");
+    on_ranks(4, |_| train(&run, false, 3).unwrap());
+    on_ranks(2, |_| train(&run, true, u64::MAX).unwrap());
+    assert!(checkpoints(&run).pop() == wanted.last().cloned(), "a resumed run makes other bytes");
+}
+
+#[test]
+fn diffusion_has_the_bytes_of_one_process() {
+    let config = diffusion("");
+    bytes_do_not_depend_on_ranks(&|dir, resume, last| fit(&config, dir, resume, last));
+}
+
+#[test]
+fn augmented_images_and_further_averages_have_the_bytes_of_one_process() {
+    let mut config = diffusion("");
+    config.train.augment = 0.5;
+    config.network.as_unet_mut().unwrap().augment_dim = 9;
+    config.optim.ema_profiles = vec![0.05, 0.1];
+    bytes_do_not_depend_on_ranks(&|dir, resume, last| fit(&config, dir, resume, last));
+}
+
+#[test]
+fn a_flow_has_the_bytes_of_one_process() {
+    let config = diffusion("[process]\nkind = \"flow\"\n");
+    bytes_do_not_depend_on_ranks(&|dir, resume, last| fit(&config, dir, resume, last));
+}
+
+#[test]
+fn a_task_has_the_bytes_of_one_process() {
+    let config = conditional();
+    bytes_do_not_depend_on_ranks(&|dir, resume, last| fit(&config, dir, resume, last));
+}
+
+#[test]
+fn an_autoencoder_has_the_bytes_of_one_process() {
+    let config = autoencoder();
+    bytes_do_not_depend_on_ranks(&|dir, resume, last| fit_autoencoder(&config, dir, resume, last));
+}
+
+/// Another configuration on one rank is found before the first step.
+#[test]
+fn ranks_that_disagree_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let results = on_ranks(2, |group| {
+        let mut config = diffusion("");
+        config.train.batch += group.rank();
+        fit(&config, dir.path(), false, u64::MAX)
+    });
+    for result in results {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("the configuration of rank"), "{message}");
+    }
+    assert!(!dir.path().join("log.jsonl").exists());
+}
+
+/// A rank that cannot go on stops the others with its reason; they do not wait for it.
+#[test]
+fn a_rank_that_fails_stops_the_others_with_its_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    // Only the first rank writes the log.
+    std::fs::create_dir(dir.path().join("log.jsonl")).unwrap();
+    let config = diffusion("");
+    let messages = on_ranks(3, |_| fit(&config, dir.path(), false, u64::MAX).unwrap_err().to_string());
+    for message in &messages[1..] {
+        assert!(message.starts_with("rank 0 has failed") && message.contains("log.jsonl"), "{message}");
+    }
+}
+
+/// What is sent in a step is what docs/SCALING.md says: gradients to their owners, new weights to everybody.
+#[test]
+fn bytes_sent_are_those_of_the_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = diffusion("");
+    let sent = on_ranks(2, |group| {
+        let run = RunDir(dir.path().to_path_buf());
+        let mut seen = vec![];
+        let never = AtomicBool::new(false);
+        let steps = &mut |_: &crossfade::train::StepReport| seen.push(group.bytes_sent());
+        train(&config, &run, &Device::flex(), false, &never, steps).unwrap();
+        seen
+    });
+    // Rank 0 reports; between the second and the third step there is no sheet, but a checkpoint, to which it sends nothing.
+    let (a, b) = (sent[0][1], sent[0][2]);
+    let file = checkpoint::list(&dir.path().join("checkpoints")).unwrap().pop().unwrap().1;
+    let weights = crossfade::Checkpoint::open(&file).unwrap().read().unwrap();
+    let parameters: usize =
+        weights.iter().filter(|(name, _)| name.starts_with("model.")).map(|(_, (_, values))| values.len()).sum();
+    // Rank 0 has two of the three micro-batches: it sends two gradients of the half that rank 1 owns, and its own new half.
+    let expected = 4.0 * parameters as f64 * (2.0 * 0.5 + 0.5);
+    let measured = (b - a) as f64;
+    assert!((measured / expected - 1.0).abs() < 0.25, "{measured} bytes, expected about {expected}");
+}
