@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Instant;
 
 /// Pictures of each class.
-const COLUMNS: u64 = 6;
+const COLUMNS: u64 = 14;
 /// Classes, at most.
 const ROWS: usize = 24;
 /// Pictures whose way from noise is shown.

@@ -26,7 +26,7 @@ const TASKS: [(&str, &str, Photograph); 4] = [
     ("edges", "Edges", CUP),
 ];
 /// What is cut out of the astronaut for inpainting: left, top, width, height.
-const HOLES: [HoleBox; 3] = [HoleBox([52, 30, 18, 10]), HoleBox([8, 20, 20, 20]), HoleBox([92, 84, 22, 18])];
+const HOLES: [HoleBox; 3] = [HoleBox([52, 30, 18, 10]), HoleBox([56, 50, 20, 10]), HoleBox([96, 100, 20, 18])];
 
 /// The section of the tasks; none if no model ships for one.
 pub fn section(out: &Path, context: &Context) -> Result<Option<Section>> {
