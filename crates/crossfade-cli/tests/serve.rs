@@ -31,14 +31,17 @@ impl Process {
     /// Starts a server on a free port with the store and more options.
     fn start(store: &str, more: &[&str]) -> Self {
         let of = |name: &str| format!("{name}={}", models::runs().join(name).display());
-        let mut child = Command::new(env!("CARGO_BIN_EXE_crossfade"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crossfade"));
+        command
             .args(["serve", &of("classes"), &of("flow"), "--bind", "127.0.0.1:0", "--store", store, "--threads", "1"])
             .args(["--rate", "100000", "--max-queue", "1000", "--max-queue-per-client", "1000", "--chunk", "2"])
-            .args(more)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+            .args(more);
+        Self::spawn(&mut command)
+    }
+
+    /// Starts a server and waits until it says where it listens.
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit("http://").next().unwrap().parse();
@@ -217,6 +220,27 @@ fn options_that_expose_a_server_must_be_explicit() {
     refused(&["other=also"], "also");
     refused(&[&format!("flow={model}")], "two models are called flow");
     assert!(!Path::new(&store).exists(), "nothing is left behind");
-    let missing = program(&["serve"]);
-    assert_eq!(missing.status.code(), Some(2));
+}
+
+#[test]
+fn without_arguments_the_models_that_ship_are_served() {
+    let listed: Value = serde_json::from_slice(&program(&["models", "--json"]).stdout).unwrap();
+    let shipped: Vec<&str> = listed.as_array().unwrap().iter().map(|model| model["name"].as_str().unwrap()).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crossfade"));
+    command.args(["serve", "--bind", "127.0.0.1:0"]).current_dir(dir.path());
+    let server = Process::spawn(&mut command);
+    assert!(dir.path().join("crossfade-serve.sqlite").exists(), "the store is where the server was started");
+    let models = server.client.get("/v1/models").expect(200).json();
+    let served: Vec<&str> = models["data"].as_array().unwrap().iter().map(|m| m["id"].as_str().unwrap()).collect();
+    assert_eq!(served, shipped);
+    let Some(first) = models["data"].as_array().unwrap().iter().find(|m| m["task"] == "generate") else { return };
+    let request = json!({"model": first["id"], "seed": 3, "steps": 1, "response_format": "png"});
+    let png = server.client.post("/v1/images/generations", &request).expect(200).body;
+    let name = first["id"].as_str().unwrap();
+    let out = dir.path().join("out");
+    let out = out.to_str().unwrap();
+    let sampled = program(&["sample", name, "--seed", "3", "--steps", "1", "--count", "1", "--out", out, "--quiet"]);
+    assert!(sampled.status.success(), "{}", String::from_utf8_lossy(&sampled.stderr));
+    assert!(png == std::fs::read(dir.path().join("out/000000.png")).unwrap());
 }
