@@ -15,6 +15,7 @@
 //! | ũ, σ̃ | `u_tilde`, `sigma_tilde` | mean and deviation of q(x_s \| x_t, x_0) (Eq. 9) |
 //!
 //! "§" in comments refers to the sections of `docs/METHOD.md`, "Eq." and "Alg." to the paper.
+#![forbid(unsafe_code)]
 #![allow(non_snake_case, reason = "the paper's letters: H_t, D_t, J0, F_phi")]
 
 mod attenuation;

@@ -191,6 +191,40 @@ mod tests {
         }
     }
 
+    /// Constant attenuation of pictures that are all brighter by 3, whose phi is larger by 5.
+    struct Shifted;
+
+    impl AttenuationFn for Shifted {
+        fn parts(&self) -> usize {
+            1
+        }
+        fn h<F: Field>(&self, phi: &[F], _: &Coef) -> F {
+            phi[0].clone()
+        }
+        fn H<F: Field>(&self, phi: &[F], t: &Coef) -> F {
+            phi[0].scale(t.clone())
+        }
+        fn solve<F: Field>(&self, x0: &F, _: &[F]) -> Vec<F> {
+            let one = x0.scale(0.0).exp();
+            vec![F::lincomb(&[((-1.0).into(), x0), (5.0.into(), &one)])]
+        }
+        fn mean<F: Field>(&self, x0: &F, _: &[F], t: &Coef) -> F {
+            let one = x0.scale(0.0).exp();
+            F::lincomb(&[(t.map(|t| 1.0 - t), x0), (3.0.into(), &one)])
+        }
+    }
+
+    #[test]
+    fn moments_do_not_see_where_the_middle_is() {
+        let (shifted, plain) =
+            (Shifted.moments(0.5, Draw::Normal, 0.3), Attenuation::Constant.moments(0.5, Draw::Normal, 0.3));
+        let values = |m: &Moments| [m.signal, m.phi[0].var, m.phi[0].cov];
+        assert!(
+            values(&shifted).iter().zip(values(&plain)).all(|(a, b)| (a - b).abs() < 1e-9),
+            "{shifted:?} {plain:?}"
+        );
+    }
+
     /// The default `moments` must be right for any number of drawn parts.
     fn check_moments<const D: usize>(draws: &[Draw]) {
         for &draw in draws {
