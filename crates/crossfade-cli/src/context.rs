@@ -37,13 +37,11 @@ impl Context {
         if !self.prints {
             return Ok(());
         }
-        let mut stdout = std::io::stdout().lock();
         if self.json {
-            writeln!(stdout, "{}", serde_json::to_string_pretty(&json)?)?;
+            write_out(&(serde_json::to_string_pretty(&json)? + "\n"))
         } else {
-            writeln!(stdout, "{}", visible_lines(text.to_string().trim_end()))?;
+            write_out(&format!("{}\n", visible_lines(text.to_string().trim_end())))
         }
-        Ok(stdout.flush()?)
     }
 
     /// Prints one line of JSON, for verbs that print a stream of results.
@@ -51,9 +49,7 @@ impl Context {
         if !self.prints {
             return Ok(());
         }
-        let mut stdout = std::io::stdout().lock();
-        writeln!(stdout, "{}", serde_json::to_string(json)?)?;
-        Ok(stdout.flush()?)
+        write_out(&(serde_json::to_string(json)? + "\n"))
     }
 
     /// Prints a note on standard error, unless `--quiet` is given.
@@ -68,6 +64,13 @@ impl Context {
     pub fn progress(&self, label: &str, total: u64) -> Progress {
         Progress::new(label, total, self.quiet)
     }
+}
+
+/// Writes to standard output, which may be a file on a full disk.
+pub fn write_out(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    written.context("writing to standard output")
 }
 
 /// Sets up the one thread pool that all computation shares.

@@ -1,22 +1,27 @@
-//! Atomic writing of files, folders that do not stay behind empty, and locks on the folders of runs.
+//! Writing of files that is atomic and durable, folders that do not stay behind empty, and locks on the folders of runs.
+mod lock;
+
 use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use crate::error::{Error, Result, Shown, visible};
-use crate::limits::take;
+use crate::error::{Error, Result, Shown};
+
+pub use lock::FolderLock;
 
 /// Writes `bytes` to `path` atomically.
 pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
     write_whole(path.as_ref(), |file| file.write_all(bytes))
 }
 
-/// Lets `write` fill the file `path` atomically: a reader sees the old file or the complete new one, even after a
-/// crash. The data goes to a temporary file in the same directory, is flushed to the disk and then renamed; on
-/// failure the temporary file is removed.
+/// Lets `write` fill the file `path` atomically: a reader sees the old file or the complete new one, even after a crash or a
+/// power failure. The data goes to a temporary file in the same directory, is flushed to the disk and then renamed, and the
+/// directory is flushed too; on failure the temporary file is removed.
 pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
     let (temporary, file) = temporary(path)?;
     let written = write_synced(&file, write).and_then(|()| fs::rename(&temporary, path));
@@ -28,45 +33,82 @@ pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) 
     sync_directory(path)
 }
 
+/// Files that are flushed at the same time.
+const FLUSHES: usize = 8;
+
+/// Writes several files, each as [`write_atomic`] does. They are flushed at the same time: the file system then needs one
+/// transaction for all that wait, where one file after the other takes some milliseconds for each.
+pub fn write_all(files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<()> {
+        while let Some((path, bytes)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            write_atomic(path, bytes)?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..FLUSHES.min(files.len())).map(|_| scope.spawn(work)).collect();
+        let ends = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        // All of them have ended before the first error is returned, so that none writes afterwards.
+        ends.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+/// Processes that may write the same file at a time and whose temporary files are still recognised when they were killed.
+const WRITERS: u32 = 8;
+
 /// A new temporary file in the directory of `path`, locked.
 ///
 /// Its name is a function of that of the file, so that what a killed run has left is removed by the next one that writes the
 /// same file; and it is short, so that every name that the file system takes can be written. Only a file that another process
-/// is writing at this moment, which holds its lock, gets a second one.
+/// is writing at this moment, which holds its lock, gets a further one, with a number.
 fn temporary(path: &Path) -> Result<(PathBuf, File)> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().ok_or_else(|| Error::request(format!("{} is not a file name", path.shown())))?;
     let mut hasher = DefaultHasher::new();
     name.as_encoded_bytes().hash(&mut hasher);
-    let owned = path.with_file_name(format!(".crossfade-{:016x}.tmp", hasher.finish()));
-    if let Some(file) = claimed(&owned) {
-        return Ok((owned, file));
+    let first = format!(".crossfade-{:016x}", hasher.finish());
+    let place = |n: u32| path.with_file_name(if n == 0 { format!("{first}.tmp") } else { format!("{first}-{n}.tmp") });
+    for n in 0..WRITERS {
+        if let Some(file) = claimed(&place(n)).map_err(Error::io(path))? {
+            // Others that wrote at the same time may have been killed; usually there were none.
+            (n + 1..WRITERS).map(place).take_while(|next| next.exists()).for_each(|next| {
+                if let Some(_locked) = left(&next) {
+                    let _ = fs::remove_file(next);
+                }
+            });
+            return Ok((place(n), file));
+        }
     }
     // A process id is not enough: containers that share a directory may run processes with the same id.
-    let random = RandomState::new().hash_one(COUNT.fetch_add(1, Ordering::Relaxed));
-    let second = path.with_file_name(format!(".crossfade-{:016x}-{random:016x}.tmp", hasher.finish()));
-    let file = OpenOptions::new().write(true).create_new(true).open(&second).map_err(Error::io(path))?;
-    Ok((second, file))
+    let random = path.with_file_name(format!("{first}-{:016x}.tmp", RandomState::new().hash_one(std::process::id())));
+    let file = OpenOptions::new().write(true).create_new(true).open(&random).map_err(Error::io(path))?;
+    Ok((random, file))
 }
 
 /// The file `path`, empty and locked: a new one, or what a killed process has left. None if another process is writing it.
-fn claimed(path: &Path) -> Option<File> {
+fn claimed(path: &Path) -> std::io::Result<Option<File>> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(file) => match file.try_lock() {
-            Ok(()) => is_at(&file, path).then_some(file),
+            Ok(()) => Ok(is_at(&file, path).then_some(file)),
             // File systems without locks can still be written to; only what was left there is not recognised.
-            Err(TryLockError::Error(_)) => Some(file),
-            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Error(_)) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
         },
-        // A pipe of this name is not ours, and opening it would wait for a reader.
-        Err(_) if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) => None,
-        Err(_) => {
-            let file = OpenOptions::new().write(true).open(path).ok()?;
-            file.try_lock().ok()?;
-            // Its writer may have ended and renamed it before it was locked here: then it is a result, not a temporary file.
-            (is_at(&file, path) && file.set_len(0).is_ok()).then_some(file)
-        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(left(path).filter(|file| file.set_len(0).is_ok())),
+        Err(e) => Err(e),
     }
+}
+
+/// The file `path` that a killed process has left, locked. None if its writer lives.
+fn left(path: &Path) -> Option<File> {
+    // A pipe of this name is not ours, and opening it would wait for a reader.
+    if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
+        return None;
+    }
+    let file = OpenOptions::new().write(true).open(path).ok()?;
+    file.try_lock().ok()?;
+    // Its writer may have ended and renamed it before it was locked here: then it is a result, not a temporary file.
+    is_at(&file, path).then_some(file)
 }
 
 /// Writes a new file and flushes it to the disk, so that the rename never exposes an empty file after a power
@@ -78,13 +120,33 @@ fn write_synced(file: &File, write: impl FnOnce(&mut BufWriter<File>) -> std::io
     file.into_inner()?.sync_all()
 }
 
-/// Makes the rename itself durable; only Unix can open a directory for that.
+/// Makes the name of `path` durable, which is an entry of its directory; only Unix can open a directory for that.
 fn sync_directory(path: &Path) -> Result<()> {
     if cfg!(unix) {
         let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(directory).and_then(|d| d.sync_all()).map_err(Error::io(directory))?;
     }
     Ok(())
+}
+
+/// Creates the directory `path` and those above it that do not exist, durably.
+pub fn create_directories(path: &Path) -> Result<()> {
+    let missing = missing(path);
+    fs::create_dir_all(path).map_err(Error::io(path))?;
+    missing.iter().try_for_each(|created| sync_directory(created))
+}
+
+/// The directories of `path` that do not exist, outermost first.
+fn missing(path: &Path) -> Vec<PathBuf> {
+    let missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let mut missing: Vec<PathBuf> = path.ancestors().take_while(missing).map(Path::to_path_buf).collect();
+    missing.reverse();
+    missing
+}
+
+/// Whether files can be created in a directory, which may belong to somebody else.
+pub(crate) fn is_writable(directory: &Path) -> bool {
+    temporary(&directory.join("probe")).is_ok_and(|(path, _file)| fs::remove_file(path).is_ok())
 }
 
 /// A field of a CSV file, quoted if necessary (RFC 4180).
@@ -121,12 +183,9 @@ impl Folder {
     }
 
     fn add(&mut self, path: &Path) -> Result<()> {
-        let missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
-        let mut missing: Vec<PathBuf> = path.ancestors().take_while(missing).map(Path::to_path_buf).collect();
-        missing.reverse();
         // Noted before they are created, so that what a failure in the middle leaves is removed too.
-        self.0.extend(missing);
-        fs::create_dir_all(path).map_err(Error::io(path))
+        self.0.extend(missing(path));
+        create_directories(path)
     }
 }
 
@@ -136,56 +195,6 @@ impl Drop for Folder {
         self.0.iter().rev().for_each(|folder| {
             let _ = fs::remove_dir(folder);
         });
-    }
-}
-
-/// Keeps other processes from writing to the folder of a run while this exists. The system releases the lock when the process
-/// ends, however it ends, so none is ever stale; what a killed process leaves is a file without a lock.
-#[must_use = "the lock is released when this is dropped"]
-#[derive(Debug)]
-pub struct FolderLock {
-    path: PathBuf,
-    /// The open file is the lock.
-    _file: File,
-    /// Dropped last: the folder is removed if it was created for this and nothing else was written into it.
-    _folder: Folder,
-}
-
-impl FolderLock {
-    /// Locks `folder`, which is created if it does not exist, by the file `.lock` in it, which tells the process and the host;
-    /// an error if it is locked already.
-    pub fn take(folder: &Path) -> Result<Self> {
-        let path = folder.join(".lock");
-        loop {
-            let created = Folder::create(folder)?;
-            let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-            let mut file = options.map_err(Error::io(&path))?;
-            match file.try_lock() {
-                // The owner before may have removed the file after it was opened here: a lock on it keeps nobody away.
-                Ok(()) if !is_at(&file, &path) => (),
-                Ok(()) => {
-                    let owner = format!("process {} on {}\n", std::process::id(), host());
-                    file.set_len(0).and_then(|()| file.write_all(owner.as_bytes())).map_err(Error::io(&path))?;
-                    return Ok(Self { path, _file: file, _folder: created });
-                }
-                Err(TryLockError::WouldBlock) => {
-                    let owner = take(&file, 200).map_err(Error::io(&path))?;
-                    let owner = String::from_utf8_lossy(&owner).trim().to_owned();
-                    let owner = if owner.is_empty() { "another process" } else { &visible(&owner) };
-                    let problem = format!("is in use by {owner}; wait until it has ended or choose another directory");
-                    return Err(Error::request(format!("{} {problem}", folder.shown())));
-                }
-                // File systems without locks can still be trained on.
-                Err(TryLockError::Error(_)) => return Ok(Self { path, _file: file, _folder: created }),
-            }
-        }
-    }
-}
-
-impl Drop for FolderLock {
-    fn drop(&mut self) {
-        // Before the lock is released, so that nobody else's file is removed.
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -202,12 +211,6 @@ fn is_at(file: &File, path: &Path) -> bool {
         let _ = file;
         path.exists()
     }
-}
-
-/// The name of this machine, as far as the system tells it.
-fn host() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "this machine".into() } else { name.trim().to_owned() }
 }
 
 #[cfg(test)]
@@ -239,6 +242,19 @@ mod tests {
         assert_eq!(names(dir.path()), ["a.bin", "occupied"]);
     }
 
+    #[test]
+    fn several_files_are_written_and_the_first_problem_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |k: usize| (dir.path().join(format!("{k:02}")), vec![k as u8; k]);
+        let files: Vec<_> = (0..30).map(file).collect();
+        write_all(&files).unwrap();
+        assert!(files.iter().all(|(path, bytes)| fs::read(path).unwrap() == *bytes));
+        assert_eq!(names(dir.path()).len(), 30, "nothing hidden is left");
+        let absent = dir.path().join("absent/file");
+        assert!(write_all(&[file(1), (absent, vec![])]).unwrap_err().to_string().contains("absent"));
+        write_all(&[]).unwrap();
+    }
+
     /// D11: what a killed process has left is removed by the next one that writes the same file, and nothing else is.
     #[test]
     fn a_temporary_file_of_a_killed_run_is_removed_by_the_next_write_of_the_same_file() {
@@ -256,6 +272,22 @@ mod tests {
         write_atomic(&path, b"again").unwrap();
         assert!(busy.exists());
         assert_eq!(fs::read(&path).unwrap(), b"again");
+    }
+
+    /// Writers of the same file at the same time have temporary files of their own; those of killed ones are removed by the next.
+    #[test]
+    fn temporary_files_of_several_killed_writers_are_removed_by_the_next_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.png");
+        let killed = [(); 3].map(|()| temporary(&path).unwrap());
+        assert_eq!(names(dir.path()).len(), 3);
+        drop(killed);
+        write_atomic(&path, b"a").unwrap();
+        assert_eq!(names(dir.path()), ["a.png"]);
+        // More than are counted still find a name.
+        let many = [(); WRITERS as usize + 2].map(|()| temporary(&path).unwrap());
+        assert_eq!(names(dir.path()).len(), many.len() + 1);
+        assert!(is_writable(dir.path()) && !is_writable(&dir.path().join("absent")));
     }
 
     /// D16: the temporary name is not longer than the longest names that the file system takes.
@@ -281,22 +313,5 @@ mod tests {
         fs::create_dir(at("own")).unwrap();
         drop(Folder::create(&at("own")).unwrap());
         assert!(at("own").exists(), "a folder of the user stays");
-    }
-
-    /// D5.
-    #[test]
-    fn a_folder_is_locked_once_and_a_lock_without_an_owner_does_not_count() {
-        let dir = tempfile::tempdir().unwrap();
-        let run = dir.path().join("run");
-        let lock = FolderLock::take(&run).unwrap();
-        let message = FolderLock::take(&run).unwrap_err().to_string();
-        assert!(message.contains(&format!("process {} on", std::process::id())), "{message}");
-        drop(lock);
-        assert!(!run.exists(), "a lock alone leaves nothing");
-        // A killed process leaves the file, but not the lock.
-        fs::create_dir(&run).unwrap();
-        fs::write(run.join(".lock"), "process 1 on elsewhere\n").unwrap();
-        drop(FolderLock::take(&run).unwrap());
-        assert_eq!(names(&run), [""; 0]);
     }
 }

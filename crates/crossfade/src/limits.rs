@@ -2,12 +2,16 @@
 //!
 //! A length, a count or a depth that a file states is not trusted before it was compared with its limit here, because it
 //! decides how much memory is allocated and how long a parser runs.
+mod archive;
+
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Once;
 
 use crate::error::{Error, Result};
+
+pub use archive::{Archive, Counted, open_zip};
 
 /// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -59,24 +63,30 @@ limits! {
     KID_IMAGES = "images that KID draws, over all subsets", 32 << 20, Count;
     /// A recipe takes a few kB.
     PNG_TEXT = "texts of a PNG that are read, decompressed, in all", 1 << 20, Bytes;
-    /// One for each image of a large set.
-    ZIP_ENTRIES = "entries of a zip", 4 << 20, Count;
+    /// ImageNet has 1.3 million images. Each entry takes some hundred bytes.
+    ZIP_ENTRIES = "entries of a zip", 2_000_000, Count;
     /// As much as a photograph takes.
     ZIP_IMAGE = "image in a zip, unpacked", 64 << 20, Bytes;
-    /// The training images of MNIST take 47 MB.
-    IDX_FILE = "IDX file, unpacked", 2 << 30, Bytes;
-    /// A batch of CIFAR-10 takes 31 MB.
-    CIFAR_FILE = "file of CIFAR-10", 512 << 20, Bytes;
+    /// The training images of MNIST take 47 MB, those of EMNIST 547 MB.
+    IDX_FILE = "IDX file, unpacked", 640 << 20, Bytes;
+    /// A batch of CIFAR-10 takes 31 MB. Five of them are in memory.
+    CIFAR_FILE = "file of CIFAR-10", 128 << 20, Bytes;
     /// The annotations of BSDS500 take less than 1 MB.
     MAT_FILE = "MATLAB file, packed and unpacked", 64 << 20, Bytes;
     /// Annotations are nested four deep.
     MAT_DEPTH = "nesting of a MATLAB file", 16, Depth;
-    /// The products of 8,192 features.
-    NPZ_ARRAY = "array of numbers in an npz", 512 << 20, Bytes;
+    /// A file of BSDS500 has about 40.
+    MAT_ARRAYS = "arrays of a MATLAB file", 1 << 18, Count;
+    /// Each is kept as 64 bits, and those of a map twice.
+    MAT_NUMBERS = "numbers of a MATLAB file", 32 << 20, Count;
+    /// Statistics have seven arrays.
+    NPZ_ENTRIES = "arrays of an npz", 4096, Count;
+    /// The products of 2,896 features as 64-bit numbers; Inception has 2,048. Statistics have two of them, a distance more.
+    NPZ_ARRAY = "array of numbers in an npz", 64 << 20, Bytes;
     /// NumPy pads headers to 64 bytes.
     NPZ_HEADER = "header of an array in an npz", 1 << 16, Bytes;
-    /// Compressed images are unpacked into memory.
-    NPZ_IMAGES = "compressed images in an npz, unpacked", 4 << 30, Bytes;
+    /// Compressed images are unpacked into memory: 50,000 of 64x64 pixels. Others are read in place, without a limit.
+    NPZ_IMAGES = "compressed images in an npz, unpacked", 640 << 20, Bytes;
     /// The largest network of this toolkit needs 0.2 MB.
     TENSOR_HEADER = "header of a safetensors file", 16 << 20, Bytes;
     /// That of a checkpoint with 800 tensors has half a megabyte.
@@ -115,8 +125,10 @@ limits! {
     TRAIN_MEMORY = "estimated memory of a training", 1 << 40, Bytes;
     /// A line takes about 200 bytes.
     LOG = "log of a training", 1 << 30, Bytes;
-    /// One value for each image.
-    REPORT = "report of an evaluation", 64 << 20, Bytes;
+    /// Longer lines are no reports of a step.
+    LINE = "line of a log", 64 << 10, Bytes;
+    /// One value for each image. In memory JSON can take a hundred times as much.
+    REPORT = "report of an evaluation", 8 << 20, Bytes;
     /// A cell of a table takes a few kB.
     CELL = "result of a study", 16 << 20, Bytes;
     /// One line.
@@ -183,9 +195,27 @@ pub fn read_at_most(path: &Path, max: u64) -> Result<Option<Vec<u8>>> {
     Ok((bytes.len() as u64 <= max).then_some(bytes))
 }
 
-/// The text of a file within a limit. Bytes that are no UTF-8 are replaced, for files of which single lines may be damaged.
-pub fn read_text_lossy(path: &Path, limit: &Limit) -> Result<String> {
-    Ok(String::from_utf8_lossy(&read(path, limit)?).into_owned())
+/// The lines of a text file within a limit, one after the other. Single lines may be damaged: bytes that are no UTF-8 are
+/// replaced, and of a line above [`LINE`] nothing is left.
+pub fn lines(path: &Path, limit: &Limit) -> Result<impl Iterator<Item = std::io::Result<String>>> {
+    let file = open(path)?;
+    let length = file.metadata().map_err(Error::io(path))?.len();
+    limit.check(length).map_err(|why| Error::file(path, why))?;
+    let mut reader = BufReader::new(file.take(limit.max));
+    Ok(std::iter::from_fn(move || line(&mut reader).transpose()))
+}
+
+/// The next line without its end.
+fn line(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
+    let mut bytes = vec![];
+    if reader.by_ref().take(LINE.max + 1).read_until(b'\n', &mut bytes)? == 0 {
+        return Ok(None);
+    }
+    if bytes.last() != Some(&b'\n') && bytes.len() as u64 > LINE.max {
+        reader.skip_until(b'\n')?;
+        bytes.clear();
+    }
+    Ok(Some(String::from_utf8_lossy(&bytes).trim_end_matches(['\r', '\n']).to_owned()))
 }
 
 /// All that is left in `reader`, which often decompresses, or the first `max` + 1 bytes of it: one byte too many shows the
@@ -193,6 +223,14 @@ pub fn read_text_lossy(path: &Path, limit: &Limit) -> Result<String> {
 pub fn take(reader: impl Read, max: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// As [`take`], for content that should have `size` bytes, which are within a limit: memory grows once and not by doubling.
+pub fn take_sized(reader: impl Read, size: u64) -> std::io::Result<Vec<u8>> {
+    // Pages are only taken from the system when they are written to, whatever the file claims.
+    let mut bytes = Vec::with_capacity(size as usize);
+    reader.take(size.saturating_add(1)).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -267,5 +305,17 @@ mod tests {
         let message = read(&path, &limit(99)).unwrap_err().to_string();
         assert!(message.contains("a.bin") && message.contains("99 bytes"), "{message}");
         assert_eq!(take(&[7u8; 100][..], 10).unwrap().len(), 11);
+    }
+
+    #[test]
+    fn lines_are_read_one_by_one_and_long_ones_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.jsonl");
+        let long = "x".repeat(LINE.size() + 1);
+        std::fs::write(&path, format!("one\r\n\n{long}\n{}\nlast", &long[1..])).unwrap();
+        let found: Vec<String> = lines(&path, &LOG).unwrap().map(std::io::Result::unwrap).collect();
+        assert_eq!(found, ["one", "", "", &long[1..], "last"]);
+        let limit = Limit { name: "a test", max: 9, unit: Unit::Bytes };
+        assert!(lines(&path, &limit).is_err());
     }
 }

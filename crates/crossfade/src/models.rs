@@ -5,7 +5,7 @@
 //! library carry no weights.
 use crate::digest::sha256;
 use crate::error::{Error, Result, Shown};
-use crate::files::write_atomic;
+use crate::files::{create_directories, write_atomic};
 use crate::limits;
 use crossfade_math::nearest;
 use std::borrow::Cow;
@@ -137,7 +137,7 @@ impl Model {
         let dir = data_directory()?;
         let file = dir.join(self.file_name());
         self.verify(bytes, &file)?;
-        std::fs::create_dir_all(&dir).map_err(Error::io(&dir))?;
+        create_directories(&dir)?;
         write_atomic(&file, bytes)?;
         Ok(file)
     }

@@ -1,9 +1,8 @@
 //! `crossfade completions`.
 use crate::cli::Cli;
-use crate::context::Context;
+use crate::context::{Context, write_out};
 use anyhow::Result;
 use clap::{Args, CommandFactory};
-use std::io::Write;
 
 /// Print a completion script for a shell
 #[derive(Debug, Args)]
@@ -20,5 +19,5 @@ pub fn run(args: &CompletionsArgs, _context: &Context) -> Result<()> {
     // Generated into memory first: clap_complete panics if standard output is closed early, as by `head`.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "crossfade", &mut script);
-    Ok(std::io::stdout().lock().write_all(&script)?)
+    write_out(&String::from_utf8(script)?)
 }

@@ -50,9 +50,7 @@ impl Idx {
             ));
         }
         let expected = count * area;
-        // The vector grows with the data that is actually read: an allocation by the header's numbers could be
-        // arbitrarily large.
-        let pixels = limits::take(reader, expected).map_err(|e| Error::file(&path, format!("damaged: {e}")))?;
+        let pixels = limits::take_sized(reader, expected).map_err(|e| Error::file(&path, format!("damaged: {e}")))?;
         let got = pixels.len() as u64;
         if got != expected {
             let how = if got < expected { "fewer" } else { "more" };

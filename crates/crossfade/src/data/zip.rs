@@ -4,7 +4,6 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zip::ZipArchive;
 use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 
 use super::{Classes, Dataset, Image, is_image_name};
@@ -38,10 +37,8 @@ struct DatasetJson {
 impl Zip {
     /// Reads the central directory; an error if it has no images.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = limits::open(path)?;
-        let archive =
-            ZipArchive::new(BufReader::new(file)).map_err(|e| Error::file(path, format!("not a readable zip: {e}")))?;
-        ZIP_ENTRIES.check(archive.len() as u64).map_err(|why| Error::file(path, why))?;
+        let bad = |e| Error::file(path, format!("not a readable zip: {e}"));
+        let archive = limits::open_zip(path, &ZIP_ENTRIES, bad)?;
         let directory = archive.metadata();
         let (mut entries, mut labels) = (Vec::new(), None);
         for index in 0..directory.len() {

@@ -230,24 +230,28 @@ pub struct Reported {
     pub protocol: Vec<(String, String)>,
 }
 
+/// What is read of a report. Everything else in it, such as the values of single images, is passed over and takes no memory.
+#[derive(serde::Deserialize)]
+struct Document {
+    metric: Option<String>,
+    #[serde(default)]
+    values: Vec<(String, Value)>,
+    #[serde(default)]
+    protocol: Vec<(String, Value)>,
+}
+
 /// Reads the value called `name`, or the one with the name of the report's metric.
 pub fn read_report(path: &Path, name: Option<&str>) -> Result<Reported> {
     let bad = |message: String| Error::file(path, message);
-    let json: Value = serde_json::from_slice(&limits::read(path, &limits::REPORT)?)
+    let Document { metric, values, protocol } = serde_json::from_slice(&limits::read(path, &limits::REPORT)?)
         .map_err(|e| bad(format!("neither a number nor a report of `crossfade eval --json`: {e}")))?;
-    let pairs = |key: &str| -> Vec<(String, Value)> {
-        let list = json.get(key).and_then(Value::as_array).into_iter().flatten();
-        list.filter_map(|pair| Some((pair.get(0)?.as_str()?.to_owned(), pair.get(1)?.clone()))).collect()
-    };
-    let values = pairs("values");
-    let metric = json.get("metric").and_then(Value::as_str);
-    let name = name.or(metric).ok_or_else(|| bad("not a report of `crossfade eval --json`".into()))?;
+    let name = name.or(metric.as_deref()).ok_or_else(|| bad("not a report of `crossfade eval --json`".into()))?;
     let Some((_, value)) = values.iter().find(|(n, _)| n == name) else {
         let known: Vec<&str> = values.iter().map(|(n, _)| n.as_str()).collect();
         return Err(bad(format!("has no value {name:?}; it has {known:?}, choose with --value")));
     };
     let value = value.as_f64().ok_or_else(|| bad(format!("its value {name:?} is no finite number")))?;
-    let protocol = pairs("protocol").into_iter().filter_map(|(k, v)| Some((k, v.as_str()?.to_owned()))).collect();
+    let protocol = protocol.into_iter().filter_map(|(k, v)| Some((k, v.as_str()?.to_owned()))).collect();
     Ok(Reported { value, protocol })
 }
 

@@ -4,7 +4,7 @@ use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, SampleConfig, Study, Training};
 use crate::digest::sha256;
 use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::files::{create_directories, write_atomic};
 use crate::limits;
 use crate::sample::Sampler;
 use serde::de::DeserializeOwned;
@@ -173,8 +173,7 @@ impl StudyDir {
     /// Creates the directories.
     pub fn create(&self) -> Result<()> {
         for below in ["identities", "cells", "sheets"] {
-            let path = self.0.join(below);
-            std::fs::create_dir_all(&path).map_err(Error::io(&path))?;
+            create_directories(&self.0.join(below))?;
         }
         Ok(())
     }

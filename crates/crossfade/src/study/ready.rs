@@ -5,6 +5,7 @@ use super::run::{Event, Only, Work};
 use crate::checkpoint::RunDir;
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{Error, Result, Shown};
+use crate::files::create_directories;
 use crate::train::{StepReport, seconds_of, train};
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
@@ -103,7 +104,7 @@ fn named(model: &Model, home: &Path, error: Error) -> Error {
 /// Locks the directory `home`, which several studies may share; other processes wait until the returned file is closed.
 /// If another process has the lock, `on_wait` is called once; none if `stop` became true while waiting.
 fn locked(home: &Path, stop: &dyn Fn() -> bool, on_wait: &mut dyn FnMut()) -> Result<Option<File>> {
-    std::fs::create_dir_all(home).map_err(Error::io(home))?;
+    create_directories(home)?;
     let path = home.join("lock");
     let file = File::create(&path).map_err(Error::io(&path))?;
     let mut reported = false;

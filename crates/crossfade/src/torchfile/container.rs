@@ -2,8 +2,6 @@
 use super::scan::scan;
 use crate::error::{Error, Result};
 use crate::limits::{self, PICKLE, TORCH_ENTRIES};
-use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
 
 /// Position of the magic string `ustar` in a tar header.
@@ -30,7 +28,7 @@ pub(super) fn inspect(path: &Path) -> Result<Container> {
     let header = limits::take(&file, TAR_MAGIC_AT as u64 + 4).map_err(Error::io(path))?;
 
     if header.starts_with(b"PK\x03\x04") || header.starts_with(b"PK\x05\x06") {
-        scan_pickle(path, &zip_pickle(path, file)?)?;
+        scan_pickle(path, &zip_pickle(path)?)?;
         return Ok(Container::Torch);
     }
     if header.get(TAR_MAGIC_AT..) == Some(b"ustar") {
@@ -70,11 +68,10 @@ fn head(path: &Path) -> Result<Vec<u8>> {
 
 /// The `data.pkl` of a zip container. There must be exactly one: with several, the scan and the tensor reader might
 /// take different ones.
-fn zip_pickle(path: &Path, file: File) -> Result<Vec<u8>> {
+fn zip_pickle(path: &Path) -> Result<Vec<u8>> {
     let damaged =
         |error: &dyn std::fmt::Display| Error::file(path, format!("damaged or truncated zip archive: {error}"));
-    let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(|e| damaged(&e))?;
-    TORCH_ENTRIES.check(archive.len() as u64).map_err(|why| Error::file(path, why))?;
+    let mut archive = limits::open_zip(path, &TORCH_ENTRIES, |e| damaged(&e))?;
     let names = archive.file_names().collect::<zip::result::ZipResult<Vec<_>>>().map_err(|e| damaged(&e))?;
     let pickles: Vec<usize> =
         (0..names.len()).filter(|&i| names[i] == "data.pkl" || names[i].ends_with("/data.pkl")).collect();

@@ -8,10 +8,9 @@ use crate::context::Context;
 use crate::output::duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
-use crossfade::Error;
 use crossfade::data::{Image, contact_sheet};
 use crossfade::error::Shown;
-use crossfade::files::write_atomic;
+use crossfade::files::{Folder, write_atomic};
 use crossfade::models;
 use crossfade::plot::{board, labelled};
 use serde_json::json;
@@ -84,7 +83,7 @@ pub fn run(args: &DemoArgs, context: &Context) -> Result<()> {
         return training::run(args, context);
     }
     let began = std::time::Instant::now();
-    std::fs::create_dir_all(&args.out).map_err(Error::io(&args.out))?;
+    let _folder = Folder::create(&args.out)?;
     let mut sections = pictures::sections(context).context("generating pictures")?;
     sections.extend(tasks::section(&args.out, context).context("applying the tasks")?);
     let commands = commands();

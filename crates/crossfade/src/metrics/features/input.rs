@@ -161,7 +161,14 @@ impl NpzImages {
         };
         let bytes = match place {
             Some(place) => Bytes::Stored(place + header.start),
-            None => Bytes::Unpacked(file.bytes(&key, NPZ_IMAGES.max)?.1),
+            None => {
+                let size = sides.iter().fold(1u64, |size, &side| size.saturating_mul(side as u64));
+                NPZ_IMAGES.check(size).map_err(|why| {
+                    let advice = "save it with np.savez, uncompressed, and it is read in place";
+                    Error::file(path, format!("array {key}: {why}; {advice}"))
+                })?;
+                Bytes::Unpacked(file.bytes(&key, u64::MAX)?.1)
+            }
         };
         Ok(Self { path: path.to_path_buf(), key, shape: sides, bytes })
     }

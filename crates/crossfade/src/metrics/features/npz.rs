@@ -1,18 +1,20 @@
 //! Reads and writes NumPy's `.npz` (a zip of `.npy` arrays), with limits when reading.
 use crate::error::{Error, Result};
 use crate::files::write_whole;
-use crate::limits::{self, NPZ_ARRAY, NPZ_HEADER};
+use crate::limits::{self, Archive, NPZ_ARRAY, NPZ_ENTRIES, NPZ_HEADER};
 use npyz::{DType, NpyFile, Order};
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Seek, Write};
+use std::io::{BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipArchive, ZipWriter};
+use zip::{CompressionMethod, ZipWriter};
+
+/// Bytes of numbers that are decoded at a time.
+const BLOCK: u64 = 1 << 16;
 
 /// An archive of arrays.
 pub(super) struct Npz {
     path: PathBuf,
-    archive: ZipArchive<BufReader<File>>,
+    archive: Archive,
 }
 
 /// The header of an array.
@@ -27,8 +29,8 @@ pub(super) struct Header {
 
 impl Npz {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = BufReader::new(limits::open(path)?);
-        let archive = ZipArchive::new(file).map_err(|e| Error::file(path, format!("not a readable npz: {e}")))?;
+        let bad = |e| Error::file(path, format!("not a readable npz: {e}"));
+        let archive = limits::open_zip(path, &NPZ_ENTRIES, bad)?;
         Ok(Self { path: path.to_path_buf(), archive })
     }
 
@@ -76,7 +78,7 @@ impl Npz {
             return Err(bad(format!("{} bytes, more than the limit of {limit}", entry.size())));
         }
         let declared = entry.size();
-        let mut bytes = limits::take(entry, limit).map_err(|e| bad(e.to_string()))?;
+        let mut bytes = limits::take_sized(entry, declared).map_err(|e| bad(e.to_string()))?;
         if bytes.len() as u64 != declared {
             return Err(bad(format!("{} bytes where {declared} were declared", bytes.len())));
         }
@@ -86,14 +88,31 @@ impl Npz {
 
     /// Shape and values of an array of f8, f4 or i8.
     pub(super) fn numbers(&mut self, name: &str) -> Result<(Vec<usize>, Vec<f64>)> {
-        let (header, bytes) = self.bytes(name, NPZ_ARRAY.max)?;
-        let values = match header.kind.as_str() {
-            "<f8" => bytes.as_chunks().0.iter().map(|&b| f64::from_le_bytes(b)).collect(),
-            "<f4" => bytes.as_chunks().0.iter().map(|&b| f64::from(f32::from_le_bytes(b))).collect(),
-            "<i8" => bytes.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b) as f64).collect(),
+        let (header, _) = self.header(name)?;
+        let decode: fn(&[u8]) -> Vec<f64> = match header.kind.as_str() {
+            "<f8" => |bytes| bytes.as_chunks().0.iter().map(|&b| f64::from_le_bytes(b)).collect(),
+            "<f4" => |bytes| bytes.as_chunks().0.iter().map(|&b| f64::from(f32::from_le_bytes(b))).collect(),
+            "<i8" => |bytes| bytes.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b) as f64).collect(),
             kind => return Err(self.bad(name, format!("holds {kind}, expected f8, f4 or i8"))),
         };
-        Ok((header.shape, values))
+        NPZ_ARRAY.check((header.len as u64).saturating_mul(8)).map_err(|why| self.bad(name, why))?;
+        let path = self.path.clone();
+        let bad = |reason: String| Error::file(&path, format!("array {name}: {reason}"));
+        let mut entry = self.archive.by_name(&format!("{name}.npy")).map_err(|e| bad(e.to_string()))?;
+        std::io::copy(&mut entry.by_ref().take(header.start), &mut std::io::sink()).map_err(|e| bad(e.to_string()))?;
+        // Block by block, so that a large array is in memory once.
+        let mut values = Vec::with_capacity(header.len);
+        loop {
+            let block = limits::take(entry.by_ref(), BLOCK - 1).map_err(|e| bad(e.to_string()))?;
+            values.extend(decode(&block));
+            if block.is_empty() || values.len() > header.len {
+                break;
+            }
+        }
+        match values.len() == header.len {
+            true => Ok((header.shape, values)),
+            false => Err(bad(format!("{} numbers where {} were declared", values.len(), header.len))),
+        }
     }
 
     /// A text stored as bytes, if it is there.
@@ -106,7 +125,35 @@ impl Npz {
     }
 }
 
+/// Nesting of a header: a dictionary with lists of fields.
+const DEPTH: usize = 4;
+
+/// The parser of headers allocates as many bytes as the file states, calls itself at every bracket, and tries most of them
+/// twice, so that its time doubles with each level.
+fn check_nesting(head: &[u8]) -> std::result::Result<(), String> {
+    let (start, length) = match *head {
+        [_, _, _, _, _, _, 1, _, a, b, ..] => (10, u32::from(u16::from_le_bytes([a, b]))),
+        [_, _, _, _, _, _, _, _, a, b, c, d, ..] => (12, u32::from_le_bytes([a, b, c, d])),
+        _ => return Err("no array of NumPy: too short".into()),
+    };
+    let text = head[start..].get(..length as usize);
+    let text = text.ok_or_else(|| format!("its header would take {length} bytes; {} are there", head.len() - start))?;
+    let mut depth = 0usize;
+    for byte in text {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+        if depth > DEPTH {
+            return Err(format!("its header is nested deeper than {DEPTH}"));
+        }
+    }
+    Ok(())
+}
+
 fn parse(head: &[u8]) -> std::result::Result<Header, String> {
+    check_nesting(head)?;
     let mut remaining = head;
     let npy = NpyFile::new(&mut remaining).map_err(|e| format!("no array of NumPy: {e}"))?;
     let DType::Plain(kind) = npy.dtype() else { return Err("holds records, expected numbers".into()) };

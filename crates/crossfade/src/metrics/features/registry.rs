@@ -1,7 +1,7 @@
 //! The weight files that metrics need: their URL, their hash, and their place in the cache.
 use crate::digest::sha256;
 use crate::error::{Error, Result, Shown};
-use crate::files::write_atomic;
+use crate::files::{create_directories, write_atomic};
 use std::path::PathBuf;
 
 /// A weight file.
@@ -79,7 +79,7 @@ impl Entry {
             return Err(Error::file(&path, message));
         }
         if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory).map_err(Error::io(directory))?;
+            create_directories(directory)?;
         }
         write_atomic(&path, bytes)?;
         Ok(path)

@@ -1,0 +1,51 @@
+//! Full disks and files that are small on disk and large in memory, through the program. `tools/faults` has many more.
+#![allow(clippy::unwrap_used)]
+#![cfg(unix)]
+#[path = "common/trained.rs"]
+mod trained;
+
+use std::process::{Command, Stdio};
+use trained::{DIFFUSION, crossfade, fail, succeed};
+
+/// The program under a limit of the shell, which is an error and not a signal where it is one on the size of files.
+fn limited(limit: &str) -> Command {
+    let mut command = Command::new("bash");
+    let script = format!(r#"trap '' XFSZ; ulimit -c 0 {limit}; exec "$0" --threads 1 --quiet "$@""#);
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_crossfade")]);
+    command
+}
+
+#[test]
+fn a_lock_that_cannot_be_written_does_not_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let (run, config) = (dir.path().join("run"), dir.path().join("run.toml"));
+    std::fs::write(&config, DIFFUSION).unwrap();
+    let message = fail(limited("-f 0").arg("train").arg(&config).arg("--out").arg(&run));
+    assert!(message.contains(".lock") && message.contains("too large"), "{message}");
+    assert!(!run.exists(), "an empty run folder stays");
+}
+
+#[test]
+fn a_full_standard_output_is_an_error() {
+    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+    for args in [&["models", "list"][..], &["completions", "bash"], &["--limits"], &["--json", "models"]] {
+        let mut command = crossfade();
+        let message = fail(command.args(args).stdout(Stdio::from(full.try_clone().unwrap())));
+        assert!(message.contains("standard output") && message.contains("No space left"), "{args:?}: {message}");
+    }
+}
+
+/// A log of nothing but a hole of one gigabyte is read line by line: none of its lines is one of a step.
+#[test]
+fn a_large_log_is_not_held_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = at("run");
+    std::fs::write(at("run.toml"), DIFFUSION).unwrap();
+    succeed(crossfade().arg("train").arg(at("run.toml")).arg("--out").arg(&run));
+    std::fs::remove_file(run.join("checkpoints/step-00000002.safetensors")).unwrap();
+    std::fs::OpenOptions::new().write(true).open(run.join("log.jsonl")).unwrap().set_len(1 << 30).unwrap();
+    succeed(limited("-v 1500000").args(["train", "--resume", "--out"]).arg(&run).arg(at("run.toml")));
+    let log = std::fs::read_to_string(run.join("log.jsonl")).unwrap();
+    assert_eq!(log.lines().count(), 2, "the line of step 1, and that of the repeated step 2: {log}");
+}
