@@ -6,11 +6,13 @@
 //! - `store/`: accepted jobs and their pictures, in SQLite or PostgreSQL.
 //! - `scheduler`: which part of which job runs next. `run`: makes pictures, with the calls of the command line.
 //! - `batcher`: joins the evaluations of all running samplers to forward passes.
+//! - `front`: a server without a network, for fuzzing.
 //! - `models`: networks, loaded when they are needed. `events`, `metrics`, `net`: what their names say.
 pub mod api;
 mod batcher;
 pub mod config;
 mod events;
+mod front;
 pub mod job;
 mod metrics;
 mod models;
@@ -22,6 +24,8 @@ mod scheduler;
 pub mod store;
 
 pub use config::{Limits, ModelSource, ServeConfig, StoreAddress, read_tokens};
+#[doc(hidden)]
+pub use front::Front;
 
 use crossfade::engine::Device;
 use crossfade::{Error, Result};
@@ -50,7 +54,6 @@ impl Server {
         if config.models.is_empty() {
             return Err(Error::request("there is nothing to serve: give a checkpoint or a run directory"));
         }
-        let failed = |what: &'static str| move |e: std::io::Error| Error::Run(format!("{what}: {e}"));
         let models = std::mem::take(&mut config.models);
         let library = Arc::new(models::Library::open(models, config.memory, device)?);
         let store = store::open(&config.store)?;
@@ -64,14 +67,7 @@ impl Server {
         let listener = runtime.block_on(tokio::net::TcpListener::bind(config.bind));
         let listener = listener.map_err(|e| Error::Run(format!("listening on {}: {e}", config.bind)))?;
         let address = listener.local_addr().map_err(failed("the address of the server"))?;
-        let metrics = Arc::new(metrics::Metrics::default());
-        let batcher = batcher::Batcher::start(config.max_batch, metrics.clone());
-        let batcher = batcher.map_err(failed("starting the thread that computes"))?;
-        let hub = Arc::new(events::Hub::new(config.previews));
-        let parts = SchedulerParts { store, library, batcher, hub, metrics: metrics.clone() };
-        let scheduler = Scheduler::start(parts, &config).map_err(failed("starting the scheduler"))?;
-        let app = api::App::new(&scheduler, metrics.clone(), &config, address);
-        let router = api::router(&Arc::new(app));
+        let (scheduler, metrics, router) = assemble(&config, library, store, address)?;
         let (stop, stopped) = watch::channel(false);
         let most = config.limits.max_connections;
         let connections = runtime.spawn(net::serve(listener, router, most, metrics, stopped));
@@ -101,6 +97,28 @@ impl Server {
         let _ = self.runtime.block_on(self.connections);
         self.runtime.shutdown_timeout(Duration::from_secs(2));
     }
+}
+
+/// What answers requests, with the threads behind it.
+fn assemble(
+    config: &ServeConfig,
+    library: Arc<models::Library>,
+    store: Arc<dyn store::Store>,
+    address: SocketAddr,
+) -> Result<(Arc<Scheduler>, Arc<metrics::Metrics>, axum::Router)> {
+    let metrics = Arc::new(metrics::Metrics::default());
+    let batcher = batcher::Batcher::start(config.max_batch, metrics.clone());
+    let batcher = batcher.map_err(failed("starting the thread that computes"))?;
+    let hub = Arc::new(events::Hub::new(config.previews));
+    let parts = SchedulerParts { store, library, batcher, hub, metrics: metrics.clone() };
+    let scheduler = Scheduler::start(parts, config).map_err(failed("starting the scheduler"))?;
+    let app = api::App::new(&scheduler, metrics.clone(), config, address);
+    let router = api::router(&Arc::new(app));
+    Ok((scheduler, metrics, router))
+}
+
+fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    move |e| Error::Run(format!("{what}: {e}"))
 }
 
 /// Waits for Ctrl-C, or on Unix for SIGTERM.

@@ -1,10 +1,14 @@
 //! Connections: a limited number, with time limits on what a peer may leave undone.
 use crate::metrics::Metrics;
 use axum::Router;
-use axum::extract::ConnectInfo;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use axum::response::Response;
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -16,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep, sleep};
 use tower::ServiceExt;
+use tower::util::Oneshot;
 
 /// The headers of a request must be there in this time, also on a connection that is kept open.
 const HEADER_TIME: Duration = Duration::from_secs(20);
@@ -47,17 +52,8 @@ pub async fn serve(
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let service = hyper::service::service_fn({
-            let router = router.clone();
-            move |request: hyper::Request<Incoming>| {
-                let mut request = request.map(axum::body::Body::new);
-                request.extensions_mut().insert(ConnectInfo::<SocketAddr>(peer));
-                router.clone().oneshot(request)
-            }
-        });
-        let mut builder = hyper::server::conn::http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(64 << 10);
-        let connection = builder.serve_connection(TokioIo::new(Patient::new(stream)), service);
+        let service = Routed { router: router.clone(), peer };
+        let connection = builder().serve_connection(TokioIo::new(Patient::new(stream)), service);
         let connection = graceful.watch(connection);
         let metrics = metrics.clone();
         tokio::spawn(async move {
@@ -70,6 +66,33 @@ pub async fn serve(
     }
     drop(listener);
     let _ = tokio::time::timeout(FAREWELL, graceful.shutdown()).await;
+}
+
+/// How connections are read.
+pub fn builder() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(64 << 10);
+    builder
+}
+
+/// The routes, for the requests of one peer.
+pub struct Routed {
+    /// The routes.
+    pub router: Router,
+    /// The peer.
+    pub peer: SocketAddr,
+}
+
+impl hyper::service::Service<hyper::Request<Incoming>> for Routed {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Oneshot<Router, Request>;
+
+    fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(ConnectInfo::<SocketAddr>(self.peer));
+        self.router.clone().oneshot(request)
+    }
 }
 
 /// A connection on which a write that makes no progress fails after a while, so that a peer that does not read frees its

@@ -63,9 +63,10 @@ pub(crate) trait Reader<'a> {
     fn call(&mut self, function: Self::Value, arguments: Vec<Self::Value>) -> Step<Self::Value>;
     /// `object` after `__setstate__`. Nothing is called.
     fn set_state(&mut self, object: Self::Value, state: Self::Value) -> Step<Self::Value>;
-    /// Returns an error if this value may not be used a second time through the memo.
-    fn recall(&self, _value: &Self::Value) -> Step<()> {
-        Ok(())
+    /// What the memo keeps of a value, or the reason why the value may not be used a second time. The memo keeps as many values
+    /// as a file asks for, so a value that can be large is not copied into it.
+    fn remember(&self, value: &Self::Value) -> std::result::Result<Self::Value, &'static str> {
+        Ok(value.clone())
     }
 }
 
@@ -83,7 +84,7 @@ struct Machine<'a, 'r, R: Reader<'a>> {
     stack: Vec<R::Value>,
     /// The height of the stack at each open `MARK`.
     marks: Vec<usize>,
-    memo: HashMap<u32, R::Value>,
+    memo: HashMap<u32, std::result::Result<R::Value, &'static str>>,
     reader: &'r mut R,
 }
 
@@ -184,15 +185,14 @@ impl<'a, R: Reader<'a>> Machine<'a, '_, R> {
     }
 
     fn get(&mut self, index: u32) -> Step<()> {
-        let value = self.memo.get(&index).cloned().ok_or_else(|| format!("its pickle never set memo {index}"))?;
-        self.reader.recall(&value)?;
-        self.stack.push(value);
+        let value = self.memo.get(&index).ok_or_else(|| format!("its pickle never set memo {index}"))?;
+        self.stack.push(value.clone()?);
         Ok(())
     }
 
     fn put(&mut self, index: u32) -> Step<()> {
         let value = self.pop()?;
-        self.memo.insert(index, value.clone());
+        self.memo.insert(index, self.reader.remember(&value));
         self.stack.push(value);
         Ok(())
     }

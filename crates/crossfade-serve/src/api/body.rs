@@ -1,5 +1,6 @@
 //! Reads the fields of a request from JSON or from a form.
 use super::ApiError;
+use super::flat::Flat;
 use crate::request::{FIELDS, Fields, Request, form_value};
 use axum::body::Bytes;
 use axum::extract::multipart::MultipartError;
@@ -36,12 +37,10 @@ async fn read_body(request: HttpRequest, limit: usize) -> Result<Request, ApiErr
     match kind.as_str() {
         "application/json" => {
             let bytes = Bytes::from_request(request, &()).await.map_err(|e| of_status(e.status(), &e, limit))?;
-            let value: Value = serde_json::from_slice(&bytes)
-                .map_err(|e| ApiError::malformed(format!("the body is not JSON: {e}")))?;
-            let Value::Object(fields) = value else {
-                return Err(ApiError::malformed("the body is not a JSON object"));
-            };
-            of_fields(fields, None, None)
+            let what = |e: &serde_json::Error| if e.is_data() { "a JSON object of fields" } else { "JSON" };
+            let flat: Flat = serde_json::from_slice(&bytes)
+                .map_err(|e| ApiError::malformed(format!("the body is not {}: {e}", what(&e))))?;
+            of_fields(flat.0, None, None)
         }
         "multipart/form-data" => {
             let form = Multipart::from_request(request, &()).await;

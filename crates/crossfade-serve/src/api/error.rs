@@ -73,6 +73,11 @@ impl ApiError {
         Self::new(status, "invalid_request_error", message, code)
     }
 
+    /// What went wrong.
+    pub(crate) fn message(&self) -> &str {
+        &self.detail.message
+    }
+
     fn with_param(mut self, param: &str) -> Self {
         self.detail.param = Some(param.into());
         self

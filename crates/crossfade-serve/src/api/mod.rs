@@ -1,8 +1,9 @@
 //! The HTTP interface, see docs/SERVING.md.
-mod body;
+pub(crate) mod body;
 mod create;
 mod error;
 mod events;
+mod flat;
 mod guard;
 mod jobs;
 mod meta;

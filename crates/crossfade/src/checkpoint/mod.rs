@@ -9,7 +9,7 @@ mod pack;
 pub use crate::torchfile::Weights;
 pub use pack::{Packed, Rounding};
 
-use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
+use crate::config::{AutoencoderRun, RunConfig, check_text, is_autoencoder};
 use crate::data::classes::numbers;
 use crate::digest::sha256_file;
 use crate::engine::Device;
@@ -225,8 +225,9 @@ impl Checkpoint {
     pub fn first_stage(&self) -> Result<Option<(AutoencoderConfig, TensorMap, f64)>> {
         let file = &self.opened.file;
         let Some(text) = file.metadata().remove(FIRST_STAGE_CONFIG) else { return Ok(None) };
-        let config: AutoencoderConfig = toml::from_str(&text)
-            .map_err(|e| Error::file(&self.path, format!("its autoencoder is unreadable: {e}")))?;
+        let unreadable = |why: String| Error::file(&self.path, format!("its autoencoder is unreadable: {why}"));
+        check_text(&text).map_err(unreadable)?;
+        let config: AutoencoderConfig = toml::from_str(&text).map_err(|e| unreadable(e.to_string()))?;
         if let Some(problem) = config.validate().first() {
             return Err(Error::file(&self.path, format!("the configuration of its autoencoder is invalid: {problem}")));
         }

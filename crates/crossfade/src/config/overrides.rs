@@ -1,5 +1,7 @@
 //! Assignments from the command line: `--set section.key=value`.
+use super::document::check_nesting;
 use super::read::Finding;
+use crate::limits::CONFIG_DEPTH;
 use toml::{Table, Value};
 
 /// An assignment that was applied: its full key, and its text as the user wrote it.
@@ -47,11 +49,15 @@ fn parse(set: &str) -> Result<(Vec<String>, Value), String> {
     if path.iter().any(String::is_empty) {
         return Err("expected section.key=value".into());
     }
+    CONFIG_DEPTH.check(path.len() as u64)?;
     Ok((path, parse_value(value.trim())?))
 }
 
 /// A TOML value; text that is not valid TOML is taken as a string without quotes.
 fn parse_value(text: &str) -> Result<Value, String> {
+    if text.starts_with(['[', '{']) {
+        check_nesting(text)?;
+    }
     match text.parse::<Value>() {
         Ok(value) => Ok(value),
         Err(error) if text.is_empty() || text.starts_with(['[', '{', '"', '\'']) => Err(error.message().to_string()),

@@ -74,7 +74,9 @@ pub(super) fn read<T: DeserializeOwned + Serialize + Default>(table: &Table) -> 
     let resolved = Table::try_from(&value).unwrap_or_default();
     let mut ignored = Vec::new();
     report_ignored(&table, &resolved, "", &mut ignored);
-    problems.extend(ignored.into_iter().filter(|problem| accepts_anything::<T>(&table, &problem.path)));
+    let ignored = ignored.into_iter().filter(|problem| accepts_anything::<T>(&table, &problem.path));
+    // Each was a reading of the whole table.
+    problems.extend(ignored.take(MAX_PROBLEMS));
     (value, problems)
 }
 

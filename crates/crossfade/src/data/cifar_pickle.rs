@@ -162,10 +162,10 @@ impl<'a> Reader<'a> for BatchReader<'a> {
 
     /// Values are copied into the memo here, while Python stores references. Lists, dictionaries and arrays may
     /// change after they were stored, so only constants may be recalled.
-    fn recall(&self, value: &Value<'a>) -> Step<()> {
+    fn remember(&self, value: &Value<'a>) -> Result<Value<'a>, &'static str> {
         match value {
-            Value::List(_) | Value::Dict | Value::Array(_) => Err("a shared container".into()),
-            _ => Ok(()),
+            Value::List(_) | Value::Dict | Value::Array(_) => Err("a shared container"),
+            _ => Ok(value.clone()),
         }
     }
 }

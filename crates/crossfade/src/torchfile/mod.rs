@@ -8,6 +8,8 @@ mod element;
 mod scan;
 mod source;
 
+#[doc(hidden)]
+pub use scan::scan as scan_pickle;
 pub use source::{Source, TensorF32, read, read_pt, read_safetensors};
 
 /// Which copy of the trained weights to take from a file that contains both.

@@ -70,7 +70,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Scans one pickle at the start of `bytes`; returns its length up to and including `STOP`.
-pub(super) fn scan(bytes: &[u8]) -> Result<usize, String> {
+pub fn scan(bytes: &[u8]) -> Result<usize, String> {
     run(bytes, &mut Scan).map_err(|(message, _)| message)
 }
 

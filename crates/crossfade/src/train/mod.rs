@@ -7,7 +7,8 @@ mod diffusion;
 mod distill;
 mod events;
 mod fine_tune;
-mod log;
+#[doc(hidden)]
+pub mod log;
 mod mean;
 mod optimiser;
 mod run_loop;

@@ -83,10 +83,11 @@ pub fn load_detection(path: &Path) -> Result<Detection> {
 }
 
 pub(in crate::metrics) fn matrix(numbers: &Numbers, path: &Path) -> Result<Matrix> {
-    let (height, width, values) = numbers.rows().ok_or_else(|| Error::file(path, "an array that is no matrix"))?;
-    if values.is_empty() || values.len() > MAX_PIXELS {
-        return Err(Error::file(path, format!("a matrix of {height}x{width}")));
+    // Before it is copied row by row.
+    if numbers.values.is_empty() || numbers.values.len() > MAX_PIXELS {
+        return Err(Error::file(path, format!("an array of the size {:?}", numbers.dims)));
     }
+    let (height, width, values) = numbers.rows().ok_or_else(|| Error::file(path, "an array that is no matrix"))?;
     if let Some(i) = values.iter().position(|v| !v.is_finite()) {
         return Err(Error::file(path, format!("{} in row {}, column {}", values[i], i / width + 1, i % width + 1)));
     }

@@ -1,0 +1,170 @@
+//! What fuzzing and the review for it have found, with the inputs: each of them ended the program, took gigabytes or did not end.
+#![allow(clippy::unwrap_used)]
+use crossfade::config::RunConfig;
+use crossfade::data::cifar10::Cifar10;
+use crossfade::data::mat::parse_mat;
+use crossfade::data::{Dataset, Split};
+use crossfade::metrics::edges::ground_truth::load_detection;
+use crossfade::metrics::features::Statistics;
+use crossfade::tensorfile::save_tensors;
+use crossfade::{Checkpoint, limits};
+use std::io::Write;
+use std::path::Path;
+
+fn element(kind: u32, data: &[u8]) -> Vec<u8> {
+    let mut bytes = [kind.to_le_bytes(), (data.len() as u32).to_le_bytes()].concat();
+    bytes.extend(data);
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+/// An array of a MATLAB file.
+fn matrix(class: u32, dims: &[u32], name: &str, rest: &[u8]) -> Vec<u8> {
+    let dims: Vec<u8> = dims.iter().flat_map(|d| d.to_le_bytes()).collect();
+    let flags = [class.to_le_bytes(), [0; 4]].concat();
+    element(14, &[element(6, &flags), element(5, &dims), element(1, name.as_bytes()), rest.to_vec()].concat())
+}
+
+/// A MATLAB file with a compressed variable.
+fn mat(variable: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![b' '; 128];
+    bytes[124..].copy_from_slice(&[0, 1, b'I', b'M']);
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(variable).unwrap();
+    let packed = encoder.finish().unwrap();
+    bytes.extend([15u32.to_le_bytes(), (packed.len() as u32).to_le_bytes()].concat());
+    bytes.extend(packed);
+    bytes
+}
+
+fn refused(bytes: &[u8]) -> String {
+    parse_mat(bytes, "a.mat").unwrap_err().to_string()
+}
+
+/// Elements without fields take no bytes, so that their number was not bounded by the file: 272 bytes became 1.6 GB.
+#[test]
+fn a_structure_of_nothing_takes_no_memory() {
+    let names = [element(5, &40u32.to_le_bytes()), element(1, b"ab")].concat();
+    let found = parse_mat(&mat(&matrix(2, &[8192, 8191], "s", &names)), "a.mat").unwrap();
+    assert_eq!(format!("{:?}", found[0].1), "Struct([])");
+}
+
+/// Every element of a structure has copies of the names of its fields: 1.3 kB became 4 GB.
+#[test]
+fn names_of_fields_are_short() {
+    let values = element(14, b"").repeat(4000);
+    let names = [element(5, &(1u32 << 20).to_le_bytes()), element(1, &vec![b'x'; 1 << 20]), values].concat();
+    assert!(refused(&mat(&matrix(2, &[4000, 1], "s", &names))).contains("field names"));
+}
+
+/// An empty array takes 8 bytes of the file and more than ten times as much in memory: 90 kB became 0.9 GB.
+#[test]
+fn arrays_and_numbers_of_a_file_are_counted() {
+    let cells = |count: u32| matrix(1, &[count, 1], "c", &element(14, b"").repeat(count as usize));
+    parse_mat(&mat(&cells(1000)), "a.mat").unwrap();
+    assert!(refused(&mat(&cells(limits::MAT_ARRAYS.max as u32))).contains("arrays"));
+    let side = limits::MAT_NUMBERS.max as u32 + 1;
+    let bytes = vec![0; side as usize];
+    assert!(refused(&mat(&matrix(6, &[side, 1], "n", &element(2, &bytes)))).contains("numbers"));
+}
+
+/// A map above the limit was copied row by row before it was refused.
+#[test]
+fn a_large_map_is_refused_before_it_is_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.mat");
+    let side = limits::MAP_PIXELS.max as u32 + 1;
+    let map = matrix(6, &[side, 1], "ucm2", &element(2, &vec![0; side as usize]));
+    std::fs::write(&path, mat(&map)).unwrap();
+    assert!(load_detection(&path).unwrap_err().to_string().contains(&format!("[{side}, 1]")));
+}
+
+/// The memo of a pickle kept a copy of a list for each time that it was stored: 5 bytes became as much as the list.
+#[test]
+fn lists_in_the_memo_of_a_batch_are_not_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pickle = b"\x80\x02}q\x01(U\x06labels](".to_vec();
+    pickle.extend(b"K\x01".repeat(1_000_000));
+    pickle.push(b'e');
+    (0..900_000u32).for_each(|k| pickle.extend([&b"r"[..], &k.to_le_bytes()].concat()));
+    pickle.extend(b"u.");
+    std::fs::write(dir.path().join("data_batch_1"), pickle).unwrap();
+    let error = Cifar10::open(dir.path(), Split::Train).map(|set| set.len()).unwrap_err().to_string();
+    assert!(error.contains("no array under the key"), "{error}");
+}
+
+fn npz(path: &Path, header: &[u8]) -> String {
+    let mut writer = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
+    for name in ["mu", "sigma"] {
+        writer.start_file(format!("{name}.npy"), zip::write::SimpleFileOptions::default()).unwrap();
+        writer.write_all(header).unwrap();
+    }
+    writer.finish().unwrap();
+    Statistics::load(path).map(|_| ()).unwrap_err().to_string()
+}
+
+/// The parser of headers calls itself at every bracket and tries each twice: 40 of them took for ever, 60,000 overflowed the
+/// stack. And it allocates what the file says.
+#[test]
+fn headers_of_arrays_are_flat_and_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.npz");
+    for depth in [5, 40, 60_000] {
+        for text in ["(", "[", "{", "{'descr': "] {
+            let text = text.repeat(depth).into_bytes();
+            let header = [b"\x93NUMPY\x02\x00", &(text.len() as u32).to_le_bytes()[..], &text].concat();
+            let error = npz(&path, &header);
+            assert!(
+                error.contains("nested deeper") || error.contains("limit") || error.contains("would take"),
+                "{error}"
+            );
+        }
+    }
+    assert!(npz(&path, b"\x93NUMPY\x02\x00\xff\xff\xff\xff{").contains("4294967295 bytes"));
+    assert!(npz(&path, b"\x93NUM").contains("too short"));
+}
+
+/// The parser of TOML limits brackets, but not the parts of a key: 200 kB of them overflowed the stack.
+#[test]
+fn long_keys_are_refused_before_they_are_parsed() {
+    let long = "a.".repeat(100_000);
+    for text in [format!("{long}a = 1"), format!("[{long}a]"), format!("x = {{{long}a = 1}}"), format!("[[{long}a]]")] {
+        let error = RunConfig::parse(&text, "here.toml").unwrap_err().to_string();
+        assert!(error.contains("here.toml") && error.contains("nesting of a configuration"), "{error}");
+        let error = RunConfig::default().with_overrides(&[text]).unwrap_err().to_string();
+        assert!(error.contains("nesting") || error.contains("expected") || error.contains("TOML"), "{error}");
+    }
+    // Dots elsewhere are none of keys.
+    let list = vec!["0.5"; 200].join(", ");
+    for text in [format!("x = [{list}]"), format!("x = \"{}\"", ".".repeat(50)), format!("# {}", ".".repeat(50))] {
+        let error = RunConfig::parse(&format!("{text}\nnone = 1"), "here.toml").unwrap_err().to_string();
+        assert!(!error.contains("nesting"), "{error}");
+    }
+    let up = format!("data.path={}x", "../".repeat(20));
+    let error = RunConfig::default().with_overrides(&[up]).map(|_| ()).unwrap_err().to_string();
+    assert!(!error.contains("nesting"), "{error}");
+}
+
+/// The configuration of an autoencoder inside a checkpoint was parsed without a limit.
+#[test]
+fn the_autoencoder_of_a_checkpoint_is_limited_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.safetensors");
+    let mut notes = crossfade::checkpoint::metadata(&RunConfig::default(), 1).unwrap();
+    for text in [format!("{}a = 1", "a.".repeat(100_000)), " ".repeat(limits::CONFIG.size() + 1)] {
+        notes.insert("first_stage".into(), text);
+        save_tensors(&path, &[("scale_factor".into(), vec![1], vec![1.0])], &notes).unwrap();
+        let error = Checkpoint::open(&path).unwrap().first_stage().map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("a.safetensors") && error.contains("configuration"), "{error}");
+    }
+}
+
+/// Options that a kind without options ignores were tried one by one, each with a copy of all: 130 kB took minutes.
+#[test]
+fn ignored_keys_are_not_all_tried() {
+    let keys: String = (0..9_900).map(|k| format!("k{k} = 1\n")).collect();
+    for section in ["[process]\nkind = \"flow\"", "[sample.grid]\nkind = \"uniform-t\"", "[data]", "[train]"] {
+        let error = RunConfig::parse(&format!("{section}\n{keys}"), "here.toml").unwrap_err().to_string();
+        assert!((2..=60).contains(&error.lines().count()), "{section}: {} lines", error.lines().count());
+    }
+}
