@@ -103,8 +103,8 @@ fn npz(path: &Path, header: &[u8]) -> String {
     Statistics::load(path).map(|_| ()).unwrap_err().to_string()
 }
 
-/// The parser of headers calls itself at every bracket and tries each twice: 40 of them took for ever, 60,000 overflowed the
-/// stack. And it allocates what the file says.
+/// The parser of headers tries every bracket twice, so that 18 of them took two seconds and 40 for ever. And it allocates what
+/// the file says.
 #[test]
 fn headers_of_arrays_are_flat_and_there() {
     let dir = tempfile::tempdir().unwrap();
@@ -124,22 +124,17 @@ fn headers_of_arrays_are_flat_and_there() {
     assert!(npz(&path, b"\x93NUM").contains("too short"));
 }
 
-/// The parser of TOML limits brackets, but not the parts of a key: 200 kB of them overflowed the stack.
+/// The parser of TOML limits the parts of a key, but an assignment is split here: 120 kB of them overflowed the stack.
 #[test]
-fn long_keys_are_refused_before_they_are_parsed() {
+fn long_keys_of_assignments_are_refused() {
     let long = "a.".repeat(100_000);
+    let error = RunConfig::default().with_overrides(&[format!("{long}a=1")]).unwrap_err().to_string();
+    assert!(error.contains("nesting of a configuration"), "{error:.200}");
     for text in [format!("{long}a = 1"), format!("[{long}a]"), format!("x = {{{long}a = 1}}"), format!("[[{long}a]]")] {
         let error = RunConfig::parse(&text, "here.toml").unwrap_err().to_string();
-        assert!(error.contains("here.toml") && error.contains("nesting of a configuration"), "{error}");
-        let error = RunConfig::default().with_overrides(&[text]).unwrap_err().to_string();
-        assert!(error.contains("nesting") || error.contains("expected") || error.contains("TOML"), "{error}");
+        assert!(error.contains("here.toml"), "{error:.200}");
     }
-    // Dots elsewhere are none of keys.
-    let list = vec!["0.5"; 200].join(", ");
-    for text in [format!("x = [{list}]"), format!("x = \"{}\"", ".".repeat(50)), format!("# {}", ".".repeat(50))] {
-        let error = RunConfig::parse(&format!("{text}\nnone = 1"), "here.toml").unwrap_err().to_string();
-        assert!(!error.contains("nesting"), "{error}");
-    }
+    // Dots of a value are none of its key.
     let up = format!("data.path={}x", "../".repeat(20));
     let error = RunConfig::default().with_overrides(&[up]).map(|_| ()).unwrap_err().to_string();
     assert!(!error.contains("nesting"), "{error}");
@@ -151,15 +146,13 @@ fn the_autoencoder_of_a_checkpoint_is_limited_too() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.safetensors");
     let mut notes = crossfade::checkpoint::metadata(&RunConfig::default(), 1).unwrap();
-    for text in [format!("{}a = 1", "a.".repeat(100_000)), " ".repeat(limits::CONFIG.size() + 1)] {
-        notes.insert("first_stage".into(), text);
-        save_tensors(&path, &[("scale_factor".into(), vec![1], vec![1.0])], &notes).unwrap();
-        let error = Checkpoint::open(&path).unwrap().first_stage().map(|_| ()).unwrap_err().to_string();
-        assert!(error.contains("a.safetensors") && error.contains("configuration"), "{error}");
-    }
+    notes.insert("first_stage".into(), " ".repeat(limits::CONFIG.size() + 1));
+    save_tensors(&path, &[("scale_factor".into(), vec![1], vec![1.0])], &notes).unwrap();
+    let error = Checkpoint::open(&path).unwrap().first_stage().map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("a.safetensors") && error.contains("256 KiB"), "{error}");
 }
 
-/// Options that a kind without options ignores were tried one by one, each with a copy of all: 130 kB took minutes.
+/// Options that a kind without options ignores were tried one by one, each with a copy of all of them.
 #[test]
 fn ignored_keys_are_not_all_tried() {
     let keys: String = (0..9_900).map(|k| format!("k{k} = 1\n")).collect();

@@ -9,11 +9,12 @@ mod pack;
 pub use crate::torchfile::Weights;
 pub use pack::{Packed, Rounding};
 
-use crate::config::{AutoencoderRun, RunConfig, check_text, is_autoencoder};
+use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
 use crate::data::classes::numbers;
 use crate::digest::sha256_file;
 use crate::engine::Device;
 use crate::error::{Error, Result, Shown};
+use crate::limits::CONFIG as CONFIG_LIMIT;
 use crate::models;
 use crate::nn::weights::apply;
 use crate::nn::{AutoencoderConfig, BackboneConfig, Denoiser, Network};
@@ -226,7 +227,7 @@ impl Checkpoint {
         let file = &self.opened.file;
         let Some(text) = file.metadata().remove(FIRST_STAGE_CONFIG) else { return Ok(None) };
         let unreadable = |why: String| Error::file(&self.path, format!("its autoencoder is unreadable: {why}"));
-        check_text(&text).map_err(unreadable)?;
+        CONFIG_LIMIT.check(text.len() as u64).map_err(unreadable)?;
         let config: AutoencoderConfig = toml::from_str(&text).map_err(|e| unreadable(e.to_string()))?;
         if let Some(problem) = config.validate().first() {
             return Err(Error::file(&self.path, format!("the configuration of its autoencoder is invalid: {problem}")));

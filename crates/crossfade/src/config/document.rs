@@ -4,8 +4,6 @@ use crate::limits::{CONFIG, CONFIG_DEPTH, CONFIG_KEYS};
 use std::collections::HashMap;
 use toml::Table;
 use toml::de::{DeTable, DeValue};
-use toml_parser::Source;
-use toml_parser::lexer::TokenKind;
 
 /// A parsed file with the line number of each key.
 pub(super) struct Document {
@@ -35,7 +33,7 @@ impl Document {
     /// Parses `text`; `origin` is its file name for messages. An error if it is above a limit: here and not where files are
     /// read, because the configuration inside a checkpoint comes this way too.
     pub fn parse(text: &str, origin: &str) -> Result<Self, String> {
-        check_text(text)?;
+        CONFIG.check(text.len() as u64)?;
         let document = Self::read(text, origin);
         document.within_limits()?;
         Ok(document)
@@ -94,30 +92,6 @@ impl Document {
             }
         }
     }
-}
-
-/// The reason why a text in TOML must not be parsed. Whatever parses one that a file may contain asks here first.
-pub(crate) fn check_text(text: &str) -> Result<(), String> {
-    CONFIG.check(text.len() as u64)?;
-    check_nesting(text)
-}
-
-/// The reason why a text is nested so deeply that parsing it, or dropping the result, could overflow the stack: the parser limits
-/// brackets, but not the parts of a dotted key.
-pub(super) fn check_nesting(text: &str) -> Result<(), String> {
-    let (mut dots, mut open) = (0u64, 0u64);
-    for token in Source::new(text).lex() {
-        match token.kind() {
-            TokenKind::Dot => dots += 1,
-            TokenKind::LeftSquareBracket | TokenKind::LeftCurlyBracket => (dots, open) = (0, open + 1),
-            TokenKind::RightSquareBracket | TokenKind::RightCurlyBracket => (dots, open) = (0, open.saturating_sub(1)),
-            TokenKind::Equals | TokenKind::Comma | TokenKind::Newline | TokenKind::Comment => dots = 0,
-            // Parts of a key.
-            _ => (),
-        }
-        CONFIG_DEPTH.check(dots.max(open))?;
-    }
-    Ok(())
 }
 
 /// The text with broken lines replaced by spaces. If the header of a section is broken, the whole section is, because its

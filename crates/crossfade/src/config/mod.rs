@@ -21,7 +21,6 @@ pub use autoencoder::{AutoencoderRun, is_autoencoder};
 pub use difference::{Difference, differences};
 pub use distill::DistillConfig;
 pub(crate) use distill::SAMPLER as DISTILLED_SAMPLER;
-pub(crate) use document::check_text;
 pub use evaluate::Evaluate;
 pub use options::SampleOptions;
 pub(crate) use sections::RANDOM_CLASS;

@@ -128,8 +128,8 @@ impl Npz {
 /// Nesting of a header: a dictionary with lists of fields.
 const DEPTH: usize = 4;
 
-/// The parser of headers allocates as many bytes as the file states, calls itself at every bracket, and tries most of them
-/// twice, so that its time doubles with each level.
+/// The parser of headers allocates as many bytes as the file states, and it tries every bracket twice, so that its time doubles
+/// with each level.
 fn check_nesting(head: &[u8]) -> std::result::Result<(), String> {
     let (start, length) = match *head {
         [_, _, _, _, _, _, 1, _, a, b, ..] => (10, u32::from(u16::from_le_bytes([a, b]))),
