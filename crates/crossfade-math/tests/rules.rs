@@ -80,6 +80,9 @@ fn grids() {
         assert_eq!(times(GridKind::UniformT, Some(final_t), 2).unwrap(), [1.0, 0.5, 0.0]);
     }
     assert!(times(GridKind::UniformT, Some(-1.0), 2).is_err() && times(GridKind::UniformT, None, 0).is_err());
+    for wrong in [vec![0.5, 0.5], vec![], vec![1.0, 0.2, 0.3]] {
+        assert!(times(GridKind::Explicit { times: wrong }, None, 1).is_err());
+    }
     // EDM's own times: σ^{1/7} is uniform from 80 to 0.002.
     let edm = Process::parse("edm").unwrap().gaussian().unwrap();
     let found = Grid { kind: edm.process().grid(), final_t: None }.times_on(&edm, 5).unwrap();
@@ -99,6 +102,42 @@ fn grids() {
         GridKind::all().iter().all(|kind| kind.needs_ratio() == matches!(kind.name(), "karras" | "log-snr" | "images"))
     );
     assert_eq!(GridKind::all_in_time().len(), GridKind::all().len() - 3);
+}
+
+/// Options that are left out have the values of the papers.
+#[test]
+fn defaults() {
+    let grid = |name: &str| GridKind::parse(name).unwrap();
+    assert_eq!(grid("power"), GridKind::Power { rho: 7.0, sigma_min: 0.02 });
+    assert_eq!(grid("karras"), GridKind::Karras { rho: 7.0, kappa_max: None, kappa_min: None });
+    assert_eq!(grid("reference"), GridKind::Reference { sigma_min: 0.01 });
+    let times = |name: &str| TimeDistribution::parse(name).unwrap();
+    assert_eq!(times("power"), TimeDistribution::Power { exponent: 2.0 });
+    assert_eq!(times("logit-normal"), TimeDistribution::LogitNormal { mean: 0.0, std: 1.0 });
+    assert_eq!(times("log-normal"), TimeDistribution::LogNormal { mean: -1.2, std: 1.2 });
+    assert_eq!(times("uniform-share"), TimeDistribution::UniformShare { shift: 1.0 });
+    assert_eq!(Precond::parse("optimal").unwrap(), Precond::Optimal { sigma_data: 1.0 });
+}
+
+/// The mean of phi over its draws, which the mean of the images determines where attenuation is affine.
+#[test]
+fn the_mean_of_phi() {
+    for &attenuation in Attenuation::ALL {
+        for &draw in Draw::ALL {
+            let p = Adm { draw, ..Adm::new(attenuation, NoiseScale::Sqrt) };
+            let Some(mean) = p.mean_phi(&0.3) else {
+                assert_eq!(attenuation.name(), "sine");
+                continue;
+            };
+            assert_ne!(attenuation.name(), "sine");
+            let nodes = joint_nodes(&draw.nodes(if p.drawn_parts() > 2 { 10 } else { 24 }), p.drawn_parts());
+            for (part, mean) in mean.iter().enumerate() {
+                let of = |q: &JointNode| q.weight * attenuation.solve(&0.3, &q.values)[part];
+                let found: f64 = nodes.iter().map(of).sum();
+                assert!((found - mean).abs() < 1e-3, "{attenuation:?} {draw:?}: {found} {mean}");
+            }
+        }
+    }
 }
 
 /// The weight of x̂_0^φ in each blend, from the estimate for heads that disagree.

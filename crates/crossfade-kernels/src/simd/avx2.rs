@@ -15,8 +15,6 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx2(()))
 }
 
-// SAFETY of every block below: the instructions exist because the token does; pointers are valid by the contracts of the
-// trait, and masked accesses touch only the lanes inside the slice.
 impl Simd for Avx2 {
     type V = __m256;
     const LANES: usize = 8;
@@ -42,36 +40,43 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {
+        // SAFETY: the instructions exist because the token does.
         unsafe { _mm256_set1_ps(x) }
     }
 
     #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> __m256 {
+        // SAFETY: the instructions exist because the token does; the pointer is valid by the contract of the trait.
         unsafe { _mm256_loadu_ps(from) }
     }
 
     #[inline(always)]
     unsafe fn store_at(self, v: __m256, to: *mut f32) {
+        // SAFETY: the instructions exist because the token does; the pointer is valid by the contract of the trait.
         unsafe { _mm256_storeu_ps(to, v) }
     }
 
     #[inline(always)]
     fn load_part(self, x: &[f32]) -> __m256 {
+        // SAFETY: the instructions exist because the token does; only lanes inside the slice are touched.
         unsafe { _mm256_maskload_ps(x.as_ptr(), mask(x.len())) }
     }
 
     #[inline(always)]
     fn store_part(self, v: __m256, out: &mut [f32]) {
+        // SAFETY: the instructions exist because the token does; only lanes inside the slice are touched.
         unsafe { _mm256_maskstore_ps(out.as_mut_ptr(), mask(out.len()), v) }
     }
 
     #[inline(always)]
     fn round(self, a: __m256) -> __m256 {
+        // SAFETY: the instructions exist because the token does.
         unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
     }
 
     #[inline(always)]
     fn scale2(self, a: __m256, n: __m256) -> __m256 {
+        // SAFETY: the instructions exist because the token does.
         unsafe {
             let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
             _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent)))
@@ -81,6 +86,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
         for j in [0, 4] {
+            // SAFETY: the instructions exist because the token does; the blocks are valid by the contract of the trait.
             unsafe {
                 // Rows i and i + 4 side by side, so that 4x4 transposes within 128 bits are all it takes.
                 let src = src.add(j);
@@ -112,6 +118,7 @@ fn mask(len: usize) -> __m256i {
 /// The processor has the instructions, and the rows are valid for reads.
 #[inline(always)]
 unsafe fn two_rows(src: *const f32, stride: usize) -> __m256 {
+    // SAFETY: the contract of this function.
     unsafe {
         let low = _mm256_castps128_ps256(_mm_loadu_ps(src));
         _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(src.add(4 * stride)))

@@ -15,8 +15,6 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
 
-// SAFETY of every block below: the instructions exist because the token does; pointers are valid by the contracts of the
-// trait, and masked accesses touch only the lanes inside the slice.
 impl Simd for Avx512 {
     type V = __m512;
     const LANES: usize = 16;
@@ -43,39 +41,46 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
+        // SAFETY: the instructions exist because the token does.
         unsafe { _mm512_set1_ps(x) }
     }
 
     #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> __m512 {
+        // SAFETY: the instructions exist because the token does; the pointer is valid by the contract of the trait.
         unsafe { _mm512_loadu_ps(from) }
     }
 
     #[inline(always)]
     unsafe fn store_at(self, v: __m512, to: *mut f32) {
+        // SAFETY: the instructions exist because the token does; the pointer is valid by the contract of the trait.
         unsafe { _mm512_storeu_ps(to, v) }
     }
 
     #[inline(always)]
     fn load_part(self, x: &[f32]) -> __m512 {
         assert!(x.len() < Self::LANES);
+        // SAFETY: the instructions exist because the token does; only lanes inside the slice are touched.
         unsafe { _mm512_maskz_loadu_ps((1u16 << x.len()) - 1, x.as_ptr()) }
     }
 
     #[inline(always)]
     fn store_part(self, v: __m512, out: &mut [f32]) {
         assert!(out.len() < Self::LANES);
+        // SAFETY: the instructions exist because the token does; only lanes inside the slice are touched.
         unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr(), (1u16 << out.len()) - 1, v) }
     }
 
     #[inline(always)]
     fn round(self, a: __m512) -> __m512 {
+        // SAFETY: the instructions exist because the token does.
         unsafe { _mm512_roundscale_ps::<0>(a) }
     }
 
     #[inline(always)]
     unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
         for j in [0, 4, 8, 12] {
+            // SAFETY: the instructions exist because the token does; the blocks are valid by the contract of the trait.
             unsafe {
                 // Rows i, i + 4, i + 8 and i + 12 side by side, so that 4x4 transposes within 128 bits are all it takes.
                 let src = src.add(j);
@@ -99,6 +104,7 @@ impl Simd for Avx512 {
 /// The processor has the instructions, and the rows are valid for reads.
 #[inline(always)]
 unsafe fn four_rows(src: *const f32, stride: usize) -> __m512 {
+    // SAFETY: the contract of this function.
     unsafe {
         let (r0, r4) = (_mm_loadu_ps(src), _mm_loadu_ps(src.add(4 * stride)));
         let (r8, r12) = (_mm_loadu_ps(src.add(8 * stride)), _mm_loadu_ps(src.add(12 * stride)));

@@ -270,10 +270,11 @@ impl Isa {
     #[inline(always)]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
-            // SAFETY (both): `self` exists only where the set was detected.
             #[cfg(target_arch = "x86_64")]
+            // SAFETY: `self` exists only where the set was detected.
             Set::Avx512 => unsafe { avx512::run(kernel) },
             #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
             Set::Avx2 => unsafe { avx2::run(kernel) },
             _ => kernel.run(portable::Portable),
         }
@@ -290,13 +291,12 @@ impl Isa {
 }
 
 /// Implements operations of [`Simd`] by one intrinsic each.
-///
-/// SAFETY of the blocks that it makes: the instructions exist because the token does.
 #[cfg(target_arch = "x86_64")]
 macro_rules! by_intrinsics {
     ($($name:ident($($operand:ident),+) = $intrinsic:ident;)+) => {$(
         #[inline(always)]
         fn $name(self, $($operand: Self::V),+) -> Self::V {
+            // SAFETY: the instructions exist because the token does.
             unsafe { $intrinsic($($operand),+) }
         }
     )+};

@@ -111,11 +111,11 @@ mod four {
     pub(super) type Four = __m128;
     pub(super) use std::arch::x86_64::{_mm_loadu_ps as load, _mm_storeu_ps as store};
 
-    // SAFETY of every block below: every processor of this target has SSE2.
     macro_rules! by_intrinsics {
         ($($name:ident = $intrinsic:ident;)+) => {$(
             #[inline(always)]
             pub(super) fn $name(a: Four, b: Four) -> Four {
+                // SAFETY: every processor of this target has SSE2.
                 unsafe { $intrinsic(a, b) }
             }
         )+};
@@ -132,12 +132,14 @@ mod four {
 
     #[inline(always)]
     pub(super) fn splat(x: f32) -> Four {
+        // SAFETY: every processor of this target has SSE2.
         unsafe { _mm_set1_ps(x) }
     }
 
     /// 2^n for integers n in −126..=127.
     #[inline(always)]
     pub(super) fn power_of_two(n: Four) -> Four {
+        // SAFETY: every processor of this target has SSE2.
         unsafe {
             let exponent = _mm_add_epi32(_mm_cvttps_epi32(n), _mm_set1_epi32(127));
             _mm_castsi128_ps(_mm_slli_epi32::<23>(exponent))
