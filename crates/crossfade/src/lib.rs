@@ -6,6 +6,7 @@
 //!
 //! Formulas are in `crossfade-math` (re-exported as [`math`]). Only `engine`, `nn`, `loss`, `train` and `bench` name the
 //! tensor engine; everything else works on numbers, images or the [`crossfade_math::Field`] trait.
+#![forbid(unsafe_code)]
 
 pub use crossfade_math as math;
 

@@ -240,6 +240,15 @@ impl Sample {
         self.target.as_ref().ok_or_else(|| self.error("there is no target to compare it with"))
     }
 
+    /// An error if output or target holds values that are no numbers: rounded to 8 bits they would be black.
+    pub(super) fn check(&self) -> Result<()> {
+        let rasters = [Some(&self.output), self.target.as_ref()];
+        if rasters.into_iter().flatten().all(Raster::is_finite) {
+            return Ok(());
+        }
+        Err(self.error("it holds values that are no numbers"))
+    }
+
     /// An error that names the image.
     pub(super) fn error(&self, message: impl Into<String>) -> Error {
         Error::file(&self.origin, message)
@@ -309,8 +318,9 @@ pub struct ReferenceStore<'a> {
 pub(super) struct Produced(pub Vec<Image>);
 
 impl Produced {
-    pub fn new(samples: Vec<Sample>) -> Self {
-        Self(samples.into_iter().map(|sample| sample.output.into_image()).collect())
+    pub fn new(samples: Vec<Sample>) -> Result<Self> {
+        samples.iter().try_for_each(Sample::check)?;
+        Ok(Self(samples.into_iter().map(|sample| sample.output.into_image()).collect()))
     }
 }
 

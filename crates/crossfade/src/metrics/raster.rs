@@ -98,6 +98,14 @@ impl Raster {
         }
     }
 
+    /// Whether all values are numbers.
+    pub(super) fn is_finite(&self) -> bool {
+        match self {
+            Self::Bytes(_) => true,
+            Self::Floats(image) => image.values.iter().all(|v| v.is_finite()),
+        }
+    }
+
     /// The image itself; floats are rounded to 8 bits.
     pub(crate) fn into_image(self) -> Image {
         match self {

@@ -125,10 +125,11 @@ pub fn lpips(LpipsCommand::Lpips(args): &LpipsCommand, context: &Context) -> Res
 fn evaluate(metric: &dyn Metric, args: &PairArgs, context: &Context) -> Result<()> {
     let files = PairedFiles::open(&args.outputs, &args.targets, &args.suffix)?;
     let progress = Mutex::new(context.progress("images", files.pairs.len() as u64));
-    let found = pairs::evaluate(metric, &files, &|done, all| {
+    let mut found = pairs::evaluate(metric, &files, &|done, all| {
         progress.lock().unwrap_or_else(PoisonError::into_inner).set(done as u64, all as u64);
     })?;
     drop(progress);
+    found.report = found.report.checked()?;
     let mut json = serde_json::to_value(&found.report)?;
     let mut text = String::new();
     if args.per_image {

@@ -62,6 +62,7 @@ impl Metric for EdgesMetric {
 impl Accumulator for EdgesAccumulator<'_> {
     fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
         for sample in samples {
+            sample.check()?;
             let truth = Map::of(&sample.target()?.clone().into_image()).at_least(0.5);
             let detection = Detection::Soft(Map::of(&sample.output.into_image()));
             // Images are processed one by one because `count` is parallel over the thresholds.

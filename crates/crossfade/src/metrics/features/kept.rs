@@ -33,7 +33,7 @@ impl Accumulator for KeptFeatures<'_> {
             self.features.values.extend((self.row)(row)?);
             Ok(())
         };
-        self.extractor.each(&Produced::new(samples), &mut keep, &mut |_, _| ())
+        self.extractor.each(&Produced::new(samples)?, &mut keep, &mut |_, _| ())
     }
 
     fn finish(self: Box<Self>) -> Result<Measurement> {

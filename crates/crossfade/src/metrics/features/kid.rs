@@ -67,22 +67,33 @@ impl Default for KidConfig {
     }
 }
 
+impl KidConfig {
+    /// An error if no sets have a KID of such subsets.
+    pub fn check(&self) -> Result<()> {
+        let Self { subsets, size, .. } = *self;
+        if subsets == 0 || size < 2 {
+            return Err(Error::request("KID needs at least one subset and two images in each"));
+        }
+        let drawn = (subsets as u64).saturating_mul(size as u64);
+        KID_IMAGES.check(drawn).map_err(|why| Error::request(format!("{subsets} subsets of {size}: {why}")))
+    }
+}
+
 /// Mean and standard deviation over the subsets.
 pub type Kid = Spread;
 
 /// The KID of two sets of features.
 pub fn kid(a: &Features, b: &Features, config: KidConfig) -> Result<Kid> {
     let KidConfig { subsets, size, seed } = config;
+    config.check()?;
     a.check(SPEC.name).and_then(|()| b.check(SPEC.name))?;
-    if a.dim != b.dim || subsets == 0 || size < 2 {
-        return Err(Error::request("KID needs features of one length, at least one subset and two images in each"));
+    if a.dim != b.dim {
+        return Err(Error::request(format!("KID of {} and of {} features means nothing", a.dim, b.dim)));
     }
     if let Some(n) = [a.len(), b.len()].into_iter().find(|&n| n < size) {
         let message = format!("KID draws subsets of {size} images, but a set has only {n}; lower --subset-size");
         return Err(Error::request(message));
     }
-    let drawn = (subsets as u64).saturating_mul(size as u64);
-    KID_IMAGES.check(drawn).map_err(|why| Error::request(format!("{subsets} subsets of {size}: {why}")))?;
     // As numpy's `choice(n, size, replace=False)`, alternately for the two sets. All draws come first, because the
     // order of the random numbers must not depend on threads.
     let mut state = RandomState::new(seed);

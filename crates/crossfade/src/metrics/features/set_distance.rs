@@ -170,7 +170,7 @@ struct SetAccumulator<'a, F> {
 impl<F: SetFeatures> Accumulator for SetAccumulator<'_, F> {
     fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
         let mut classes = samples.iter().map(|sample| sample.class).collect::<Vec<_>>().into_iter();
-        let produced = Produced::new(samples);
+        let produced = Produced::new(samples)?;
         let mut add = |row: &[f32]| {
             self.sums.push(row);
             let class = classes.next().flatten().and_then(|class| self.classes.get_mut(class as usize));

@@ -56,6 +56,10 @@ impl LpipsMetric {
             return Err(samples[0].error(message));
         }
         let targets = samples.iter().map(Sample::target).collect::<Result<Vec<_>>>()?;
+        if let Some((sample, other)) = samples.iter().zip(&targets).find(|(s, target)| s.output.size() != target.size()) {
+            let (is, should) = (sample.output.describe_size(), other.describe_size());
+            return Err(sample.error(format!("is {is}, but its target is {should}")));
+        }
         let outputs = tensor(samples.iter().map(|sample| &sample.output), &self.device);
         let targets = tensor(targets.into_iter(), &self.device);
         let values: Vec<f64> = to_host(self.network.forward(outputs, targets)).into_iter().map(f64::from).collect();

@@ -61,6 +61,7 @@ impl Metric for SaliencyMetric {
 impl Accumulator for SaliencyAccumulator<'_> {
     fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
         let one = |sample: &Sample| {
+            sample.check()?;
             let (map, mask) = (sample.output.clone().into_image(), sample.target()?.clone().into_image());
             measure_images(&sample.name, map, mask, self.config).map_err(|why| sample.error(why))
         };

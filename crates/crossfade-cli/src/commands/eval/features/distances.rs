@@ -1,6 +1,6 @@
 //! FID, KID, precision and recall, and the Inception Score of image sets.
 use super::super::print;
-use super::sources::{Side, features, images, side};
+use super::sources::{Side, enough, features, images, side};
 use super::{FidArgs, IsArgs, KidArgs, PrArgs};
 use crate::context::Context;
 use anyhow::Result;
@@ -14,6 +14,11 @@ pub fn fid(args: &FidArgs, context: &Context) -> Result<()> {
     let (a, b) = (metrics::open(&args.a)?, metrics::open(&args.b)?);
     if args.interval && matches!(a, Input::Statistics(_)) {
         return Err(Error::request("--interval needs the images; statistics do not tell how much they vary").into());
+    }
+    for (text, input) in [(&args.a, &a), (&args.b, &b)] {
+        if let Input::Images(images) = input {
+            enough(text, images.len(), 2, "the covariance of their features")?;
+        }
     }
     let stored = [&a, &b].iter().all(|input| matches!(input, Input::Statistics(_)));
     let extractor = if stored { None } else { Some(args.network.extractor()?) };
@@ -65,10 +70,15 @@ fn describe(a: &Side, b: &Side) -> Report {
 fn both(
     metric: &str,
     [a, b]: [&str; 2],
+    (least, what): (usize, &str),
     network: &super::NetworkArgs,
     context: &Context,
 ) -> Result<(Features, Features, Report)> {
-    let (a, b) = (images(a)?, images(b)?);
+    let opened = |text: &str| {
+        let images = images(text)?;
+        enough(text, images.len(), least, what).map(|()| images)
+    };
+    let (a, b) = (opened(a)?, opened(b)?);
     let extractor = network.extractor()?;
     let features = (features(&extractor, &*a, context)?, features(&extractor, &*b, context)?);
     let report = extractor
@@ -83,15 +93,9 @@ fn both(
 /// `eval kid`.
 pub fn kid(args: &KidArgs, context: &Context) -> Result<()> {
     let config = KidConfig { subsets: args.subsets, size: args.subset_size, seed: args.seed };
-    for text in [&args.a, &args.b] {
-        let count = images(text)?.len();
-        if count < config.size {
-            let message =
-                format!("{text} has {count} images, fewer than a subset of {}; lower --subset-size", config.size);
-            return Err(Error::request(message).into());
-        }
-    }
-    let (a, b, report) = both("kid", [&args.a, &args.b], &args.network, context)?;
+    config.check()?;
+    let subset = (config.size, "a subset of --subset-size");
+    let (a, b, report) = both("kid", [&args.a, &args.b], subset, &args.network, context)?;
     let kid = metrics::kid(&a, &b, config)?;
     let report = report
         .with("kernel", "(x·y/2048 + 1)³, unbiased")
@@ -106,7 +110,9 @@ pub fn kid(args: &KidArgs, context: &Context) -> Result<()> {
 
 /// `eval pr`.
 pub fn pr(args: &PrArgs, context: &Context) -> Result<()> {
-    let (a, b, report) = both("pr", [&args.a, &args.b], &args.network, context)?;
+    // Every image needs as many neighbours beside itself.
+    let neighbours = (args.neighbours.saturating_add(1), "a ball that reaches to neighbour --neighbours");
+    let (a, b, report) = both("pr", [&args.a, &args.b], neighbours, &args.network, context)?;
     let result = metrics::precision_recall(&a, &b, args.neighbours)?;
     let report = report
         .with("neighbours", args.neighbours)
@@ -119,6 +125,8 @@ pub fn pr(args: &PrArgs, context: &Context) -> Result<()> {
 /// `eval is`.
 pub fn is(args: &IsArgs, context: &Context) -> Result<()> {
     let images = images(&args.images)?;
+    // The score of one image is 1, whatever it shows.
+    enough(&args.images, images.len(), args.splits.saturating_mul(2).max(2), "two in each of --splits parts")?;
     let extractor = args.network.extractor()?;
     let network = extractor.network();
     // Weights without a classifier are refused before the network runs.

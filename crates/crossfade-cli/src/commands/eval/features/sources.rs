@@ -41,6 +41,15 @@ pub fn images(text: &str) -> Result<Box<dyn Dataset>> {
     }
 }
 
+/// An error if a set has too few images for `what` to mean anything: before the network runs over them.
+pub fn enough(text: &str, count: usize, least: usize, what: &str) -> Result<()> {
+    if count >= least {
+        return Ok(());
+    }
+    let images = if count == 1 { "image" } else { "images" };
+    Err(Error::request(format!("{text} has {count} {images}: {what} needs {least} or more")).into())
+}
+
 /// The features of all images.
 pub fn features(extractor: &Extractor, images: &dyn Dataset, context: &Context) -> Result<Features> {
     let mut progress = context.progress("images", images.len() as u64);
