@@ -56,7 +56,8 @@ impl LpipsMetric {
             return Err(samples[0].error(message));
         }
         let targets = samples.iter().map(Sample::target).collect::<Result<Vec<_>>>()?;
-        if let Some((sample, other)) = samples.iter().zip(&targets).find(|(s, target)| s.output.size() != target.size()) {
+        if let Some((sample, other)) = samples.iter().zip(&targets).find(|(s, target)| s.output.size() != target.size())
+        {
             let (is, should) = (sample.output.describe_size(), other.describe_size());
             return Err(sample.error(format!("is {is}, but its target is {should}")));
         }
