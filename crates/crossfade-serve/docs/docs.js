@@ -5,7 +5,7 @@ const element = (name, properties = {}, ...children) => {
   return made;
 };
 
-const described = await (await fetch("/openapi.json")).json();
+const described = await (await fetch("openapi.json")).json();
 const resolve = (schema) => (schema?.$ref ? schema.$ref.slice(2).split("/").reduce((at, key) => at[key], described) : schema);
 
 const fieldTable = (schema) => {

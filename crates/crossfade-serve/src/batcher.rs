@@ -68,8 +68,8 @@ impl Batcher {
     /// An evaluator for one run of a sampler; `stop` ends the run at its next evaluation.
     pub fn handle(self: &Arc<Self>, loaded: &Arc<Loaded>, client: &Arc<str>, stop: Arc<AtomicBool>) -> Handle {
         self.lock().active += 1;
-        let images = AtomicUsize::new(0);
-        Handle { batcher: self.clone(), loaded: loaded.clone(), client: client.clone(), stop, images }
+        let (images, resting) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Handle { batcher: self.clone(), loaded: loaded.clone(), client: client.clone(), stop, images, resting }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -172,12 +172,13 @@ pub struct Handle {
     client: Arc<str>,
     stop: Arc<AtomicBool>,
     images: AtomicUsize,
+    /// Whether passes do not wait for it.
+    resting: AtomicBool,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.batcher.lock().active -= 1;
-        self.batcher.changed.notify_all();
+        self.rest();
     }
 }
 
@@ -185,6 +186,15 @@ impl Handle {
     /// Images that were evaluated so far; two for each that is guided.
     pub fn images(&self) -> usize {
         self.images.load(Ordering::Relaxed)
+    }
+
+    /// Nothing will be asked for a while, for example because pictures are being stored: passes do not wait for this run
+    /// until it asks again.
+    pub fn rest(&self) {
+        if !self.resting.swap(true, Ordering::Relaxed) {
+            self.batcher.lock().active -= 1;
+            self.batcher.changed.notify_all();
+        }
     }
 
     fn going_on(&self) -> Result<()> {
@@ -199,7 +209,11 @@ impl Evaluate for Handle {
         let (reply, answer) = sync_channel(1);
         let evaluation = Evaluation { x, c_noise, context: context.clone() };
         let item = Item { loaded: self.loaded.clone(), evaluation, client: self.client.clone(), reply };
-        self.batcher.lock().waiting.push(item);
+        {
+            let mut state = self.batcher.lock();
+            state.active += usize::from(self.resting.swap(false, Ordering::Relaxed));
+            state.waiting.push(item);
+        }
         self.batcher.changed.notify_all();
         answer.recv().map_err(|_| Error::Run("the server is stopping".into()))?
     }

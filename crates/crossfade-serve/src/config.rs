@@ -160,7 +160,7 @@ impl ServeConfig {
             store,
             tokens: vec![],
             limits: Limits::default(),
-            max_batch: 32,
+            max_batch: 16,
             chunk: 8,
             slots: 32,
             memory: 2 << 30,

@@ -175,6 +175,9 @@ impl Run<'_> {
         estimate: Option<&Image>,
         tile: Option<(usize, usize)>,
     ) {
+        if state.step + 1 >= self.spec.steps {
+            self.handle.rest();
+        }
         count_step(&self.running.log);
         let preview = estimate.and_then(preview);
         let mut data = json!({

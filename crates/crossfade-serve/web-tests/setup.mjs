@@ -1,25 +1,31 @@
-// What the tests share: a browser, the server, a page, the form. CROSSFADE_URL names a running server; without it the mock is
-// started. CROSSFADE_SHOTS names a folder for screenshots.
+// What the tests share: a browser, the server, a page, the form. CROSSFADE_URL names a running server, CROSSFADE_BIN the program
+// that is started for each file of tests; without them the mock is. CROSSFADE_SHOTS names a folder for screenshots.
 import assert from "node:assert/strict";
 import { after, before } from "node:test";
 import { launch } from "./browser.mjs";
-import { start } from "./mock.mjs";
+import * as mock from "./mock.mjs";
+import * as program from "./program.mjs";
 
 export const GIVEN = process.env.CROSSFADE_URL?.replace(/\/$/, "");
-export const mockOnly = GIVEN ? "needs the mock" : false;
+const PROGRAM = process.env.CROSSFADE_BIN;
+/** Reasons to skip a test: it needs answers that only the mock gives, or a server of its own. */
+export const mockOnly = GIVEN || PROGRAM ? "needs the mock" : false;
+export const ownOnly = GIVEN ? "needs a server of its own" : false;
+/** Starts a server of a test. */
+export const start = PROGRAM ? program.start : mock.start;
 export const LONG = { timeout: 60000 };
 export let base, models;
-let browser, mock;
+let browser, own;
 
 before(async () => {
-  mock = GIVEN ? null : await start({ pace: 50 });
-  base = GIVEN ?? mock.url;
+  own = GIVEN ? null : await start({ pace: 50 });
+  base = GIVEN ?? own.url;
   browser = await launch();
   models = (await (await fetch(`${base}/v1/models`)).json()).data;
 });
 after(async () => {
   await browser.close();
-  mock?.stop();
+  await own?.stop();
 });
 
 export const has = (kind, task) => models.some((m) => m.kinds.includes(kind) && (!task || m.tasks.includes(task)));

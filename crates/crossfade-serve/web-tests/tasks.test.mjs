@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { shot } from "./browser.mjs";
 import { decode, encode, face } from "./pictures.mjs";
-import { GIVEN, LONG, base, models, open, settled, unless } from "./setup.mjs";
+import { LONG, base, mockOnly, models, open, settled, unless } from "./setup.mjs";
 
 /** Drops a PNG on the view. */
 async function drop(page, file, name = "dropped.png") {
@@ -94,7 +94,7 @@ for (const [task, label] of [["edge", "Edges"], ["saliency", "Saliency"]])
     await page.getByRole("button", { name: "Sample: Fruit" }).click();
     await page.getByLabel(label, { exact: true }).check();
     await page.locator("#view-tasks form button[type=submit]").click();
-    if (!GIVEN) await page.getByText(/tile [2-4] of 4/).waitFor();
+    if (!mockOnly) await page.getByText(/tile [2-4] of 4/).waitFor();
     const map = page.locator(".over-all");
     await map.waitFor(LONG);
     await page.getByLabel("Opacity").fill("40");

@@ -2,8 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { shot } from "./browser.mjs";
-import { start } from "./mock.mjs";
-import { done, generate, mockOnly, open } from "./setup.mjs";
+import { done, generate, mockOnly, open, ownOnly, start } from "./setup.mjs";
 
 test("many classes are searched, and a wrong one is told of", { skip: mockOnly }, async (t) => {
   const page = await open(t);
@@ -44,23 +43,23 @@ test("429 is waited for, a failed job says why", { skip: mockOnly }, async (t) =
   await shot(page, "failed");
 });
 
-test("a job is cancelled", { skip: mockOnly }, async (t) => {
+test("a job is cancelled", async (t) => {
   const page = await open(t);
   const card = await generate(page, { seed: 61, steps: 400 });
   await card.getByRole("button", { name: "Cancel" }).click();
   await card.getByText("Cancelled before a picture was done.").waitFor();
 });
 
-test("a server that is gone is told of", { skip: mockOnly }, async (t) => {
+test("a server that is gone is told of", { skip: ownOnly }, async (t) => {
   const other = await start({ pace: 20 });
   const page = await open(t, "create", { url: other.url });
   await page.locator("#view-create form").waitFor();
-  other.stop();
+  await other.stop();
   await page.getByRole("button", { name: "Generate" }).click();
   await page.getByText("The server cannot be reached.").waitFor();
 });
 
-test("a token is asked for and kept for the tab", { skip: mockOnly }, async (t) => {
+test("a token is asked for and kept for the tab", { skip: ownOnly }, async (t) => {
   const guarded = await start({ token: "correct-horse-battery", pace: 20 });
   t.after(() => guarded.stop());
   const page = await open(t, "create", { url: guarded.url });

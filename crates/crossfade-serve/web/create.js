@@ -56,7 +56,7 @@ export function createView(root) {
   const heading = h("div", { class: "panel-head" }, h("h1", { id: "title-create", tabIndex: -1 }, "Create"), h("p", { class: "lede" }, "Pictures from noise. The seed names them: the same settings give the same bytes."));
 
   if (!able.length) {
-    root.append(heading, empty("No model here makes pictures from noise", "Start the server with one, for example: crossfade serve runs/cifar10-classes", wayDrawing()));
+    root.append(heading, empty("No model here makes pictures from noise", "Start the server with one, for example: crossfade serve emoji", wayDrawing()));
     return { shown() {} };
   }
 

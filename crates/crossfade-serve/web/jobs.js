@@ -83,7 +83,7 @@ export class Job {
       }
     } else if (event === "step") {
       if (!quiet) this.progress(data);
-      // The preview of a tile is not one of the picture. How many tiles there are may be known after the first only.
+      // The preview of a tile is not one of the picture.
       if (data.tiles > 1) this.ways.delete(data.index);
       else if (data.preview) this.add(data);
     }
@@ -187,7 +187,7 @@ export function title({ view }) {
   const model = app.models.find((m) => m.id === view.model);
   if (model && !model.classes?.length) return view.model;
   const classes = [...new Set(view.images.map((image) => image.class).filter(Boolean))];
-  if (wanted && !["random", "all", "none"].includes(String(wanted))) return /^\d+$/.test(wanted) && classes.length === 1 ? classes[0] : String(wanted);
+  if (wanted && !["random", "all", "none"].includes(String(wanted))) return /^\d+$/.test(wanted) && classes.length === 1 ? classes[0] : String(wanted).split(",").join(", ");
   if (wanted === "all") return "All classes";
   if (wanted === "none") return "Without a class";
   if (classes.length === 1 && view.state === "done") return classes[0];
@@ -214,7 +214,7 @@ const quote = (text) => `'${String(text).replaceAll("'", "'\\''")}'`;
 /** The request of a job for curl. Of a picture `index` alone it gets the file. The token stays out of the clipboard. */
 export function curl({ view }, token, index = null) {
   const settings = { ...view.settings };
-  const base = location.origin;
+  const base = new URL(".", location.href).href.replace(/\/$/, "");
   const auth = token ? ` \\\n  -H "Authorization: Bearer $CROSSFADE_TOKEN"` : "";
   if (view.kind === "generation") {
     if (index !== null) Object.assign(settings, { first: (settings.first ?? 0) + index, n: 1 });

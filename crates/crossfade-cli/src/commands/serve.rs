@@ -16,7 +16,7 @@ use std::time::Duration;
   crossfade serve runs/cifar10-classes                          http://127.0.0.1:7860
   crossfade serve faces=runs/faces sr=runs/sr --store jobs.sqlite
   crossfade serve runs/faces --bind 0.0.0.0:7860 --token-file tokens
-  crossfade serve runs/faces --store postgres://user@host/crossfade   several servers, one queue
+  crossfade serve --store postgres://user@host/crossfade        several servers, one queue
 
 A picture has the bytes that `crossfade sample` writes for the same settings, whatever else runs.
 Accepted jobs are in the store: after a crash the same command continues them. SIGTERM finishes
@@ -36,9 +36,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "URL", value_parser = public_url)]
     public_url: Option<String>,
 
-    /// Where jobs are kept: a file of SQLite, or postgres://…, which several servers can share
-    #[arg(long, value_name = "FILE|URL", default_value = "crossfade-serve.sqlite")]
-    store: String,
+    /// Where jobs are kept: a file of SQLite, or postgres://…, which several servers can share. A URL with a password is
+    /// better given as the environment variable CROSSFADE_STORE, because everybody can see arguments of programs
+    /// [default: CROSSFADE_STORE, else crossfade-serve.sqlite]
+    #[arg(long, value_name = "FILE|URL")]
+    store: Option<String>,
 
     /// Tokens of those who may ask, one `TOKEN` or `NAME TOKEN` a line
     #[arg(long, value_name = "FILE")]
@@ -48,8 +50,9 @@ pub struct ServeArgs {
     #[arg(long, conflicts_with = "token_file")]
     no_auth: bool,
 
-    /// Largest number of images of one forward pass; it does not change the images
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    /// Largest number of images of one forward pass; it does not change the images. On a CPU more than the default gain
+    /// nothing, and runs that wait for the next pass do their other work meanwhile; a graphics card may want more
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=4096))]
     max_batch: u64,
 
     /// Images of a job that are sampled together; it does not change the images
@@ -143,7 +146,10 @@ impl ServeArgs {
             return Err(Error::request(problem).into());
         }
         let models = wanted.iter().map(|text| ModelSource::parse(text)).collect::<crossfade::Result<_>>()?;
-        let mut config = ServeConfig::new(self.bind, models, StoreAddress::parse(&self.store));
+        let named =
+            self.store.clone().or_else(|| std::env::var("CROSSFADE_STORE").ok().filter(|name| !name.is_empty()));
+        let store = StoreAddress::parse(named.as_deref().unwrap_or("crossfade-serve.sqlite"));
+        let mut config = ServeConfig::new(self.bind, models, store);
         config.public_url.clone_from(&self.public_url);
         if let Some(file) = &self.token_file {
             config.tokens = read_tokens(file)?;

@@ -107,16 +107,24 @@ pub async fn identify(
 pub async fn same_site(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let host = text(headers, header::HOST.as_str()).or_else(|| request.uri().authority().map(|a| a.as_str()));
-    if app.tokens.is_empty() && !host.is_none_or(|host| is_own_host(host, app.address)) {
+    // Behind a proxy the page comes from the public address, and the proxy may pass its name on as `Host` or not.
+    let public = app.public_url.as_deref().and_then(authority);
+    let is_public = |name: &str| public.is_some_and(|public| public.eq_ignore_ascii_case(name));
+    if app.tokens.is_empty() && !host.is_none_or(|host| is_own_host(host, app.address) || is_public(host)) {
         return ApiError::other_site("Host").into_response();
     }
     if let Some(origin) = text(headers, header::ORIGIN.as_str()) {
-        let own = origin.split_once("://").map(|(_, authority)| authority);
-        if own.is_none() || own != host {
+        let from = authority(origin);
+        if from.is_none() || (from != host && !from.is_some_and(is_public)) {
             return ApiError::other_site("Origin").into_response();
         }
     }
     next.run(request).await
+}
+
+/// The host of an address, with its port if there is one.
+fn authority(url: &str) -> Option<&str> {
+    url.split_once("://").map(|(_, rest)| rest.split('/').next().unwrap_or(rest))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

@@ -2,6 +2,7 @@
 use super::{Admission, COLUMNS, Counts, Filter, NewJob, Row, Store, Waiting, to_text};
 use crate::config::Limits;
 use crate::job::{Job, JobState, Picture};
+use crossfade::files::create_directories;
 use crossfade::{Error, Result};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params, params_from_iter};
@@ -46,7 +47,7 @@ impl SqliteStore {
     pub fn open(path: &Path) -> Result<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder {
-            std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+            create_directories(folder)?;
         }
         let lock = lock(path)?;
         let bad = |e: rusqlite::Error| Error::file(path, format!("cannot be used as a store: {e}"));
@@ -65,8 +66,25 @@ impl SqliteStore {
         Ok(store)
     }
 
+    /// The connection that writes. What it commits survives the end of the process at once, and a power failure when the
+    /// disk has written it or after the next [`SqliteStore::write_safely`]. That is enough for what can be done again: a job
+    /// that goes back by a step is made again, to the same bytes.
     fn write(&self) -> MutexGuard<'_, Connection> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer_with("PRAGMA synchronous = normal")
+    }
+
+    /// The connection that writes, with commits that wait for the disk. A job must survive a power failure as soon as its
+    /// acceptance is told, and what was deleted must not come back.
+    fn write_safely(&self) -> MutexGuard<'_, Connection> {
+        self.writer_with("PRAGMA synchronous = full")
+    }
+
+    fn writer_with(&self, pragma: &str) -> MutexGuard<'_, Connection> {
+        let connection = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(e) = connection.execute_batch(pragma) {
+            crate::note(&format!("the store: {e}"));
+        }
+        connection
     }
 
     fn read(&self) -> MutexGuard<'_, Connection> {
@@ -77,7 +95,6 @@ impl SqliteStore {
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(Duration::from_secs(10))?;
-    // A job must survive a power failure as soon as it is accepted, hence `full`.
     connection.execute_batch(
         "PRAGMA journal_mode = wal; PRAGMA synchronous = full; PRAGMA foreign_keys = on; PRAGMA secure_delete = off;",
     )?;
@@ -149,7 +166,7 @@ impl Store for SqliteStore {
     }
 
     fn insert(&self, new: &NewJob, limits: &Limits) -> Result<Admission> {
-        let mut db = self.write();
+        let mut db = self.write_safely();
         let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
         let count = |query: &str, values: &[&dyn rusqlite::ToSql]| -> Result<usize> {
             let found: i64 = transaction.query_row(query, values, |row| row.get(0)).map_err(failed)?;
@@ -277,7 +294,7 @@ impl Store for SqliteStore {
     }
 
     fn delete(&self, id: &str) -> Result<()> {
-        self.write().execute("DELETE FROM jobs WHERE id = ?", [id]).map_err(failed)?;
+        self.write_safely().execute("DELETE FROM jobs WHERE id = ?", [id]).map_err(failed)?;
         Ok(())
     }
 

@@ -15,6 +15,21 @@ fn urls_of_pictures_have_the_public_address() {
     let answer = running.client.post("/v1/images/generations", &request).expect(200).json();
     let url = answer["data"][0]["url"].as_str().unwrap();
     assert!(url.starts_with("https://pictures.example.org/made/v1/"), "{url}");
+    // The page behind the proxy asks as its own site, whether the proxy passes its name on or not; other names are refused.
+    let asks = |host: Option<&str>, origin: &str| {
+        let client = running.client.with("origin", origin);
+        let client = host.map_or(client.clone(), |host| client.with("host", host));
+        client.post("/v1/jobs", &json!({"model": "classes", "steps": 1})).status
+    };
+    for (host, origin, status) in [
+        (Some("pictures.example.org"), "https://pictures.example.org", 202),
+        (None, "https://pictures.example.org", 202),
+        (None, "https://pictures.example.org.evil.example", 403),
+        (Some("evil.example"), "https://pictures.example.org", 403),
+        (Some("pictures.example.org"), "https://evil.example", 403),
+    ] {
+        assert_eq!(asks(host, origin), status, "{host:?} {origin}");
+    }
 }
 
 #[test]

@@ -3,6 +3,9 @@
 //! A job is cut into chunks of a few pictures, each of which runs its sampler on a thread of its own. A free thread goes to
 //! the client with the fewest of them, then to the label and to the job with the fewest: a long job has company from the
 //! start and cannot hold up short ones. A client of which nothing runs gets a thread even if there is none free.
+mod choice;
+mod upkeep;
+
 use crate::batcher::{Batcher, CANCELLED};
 use crate::events::{Event, Hub, JobLog};
 use crate::job::{Job, JobState, Kind};
@@ -11,8 +14,8 @@ use crate::metrics::Metrics;
 use crate::models::Library;
 use crate::run;
 use crate::store::{Store, Waiting};
+use choice::{Active, Next, State};
 use crossfade::Result;
-use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -21,8 +24,6 @@ use std::time::{Duration, Instant};
 
 /// How often the store is looked at when nothing happens.
 const IDLE: Duration = Duration::from_millis(500);
-/// Clients without a thread get one up to this multiple of the threads.
-const BEYOND: usize = 4;
 
 /// A job that runs here.
 pub struct Running {
@@ -37,24 +38,6 @@ pub struct Running {
     /// The first error.
     failure: Mutex<Option<String>>,
     began: f64,
-}
-
-struct Active {
-    running: Arc<Running>,
-    chunks: VecDeque<Vec<u64>>,
-    threads: usize,
-}
-
-#[derive(Default)]
-struct State {
-    active: Vec<Active>,
-    waiting: Vec<Waiting>,
-    /// Whether the store has to be asked for waiting jobs.
-    stale: bool,
-    /// When clients and labels were last given a thread, as a counter.
-    served: HashMap<(String, Option<String>), u64>,
-    clock: u64,
-    stopped: bool,
 }
 
 /// What is shared by the threads that run jobs.
@@ -330,106 +313,4 @@ impl Scheduler {
         self.metrics.end(end.name(), running.began - job.created, crate::now() - running.began);
         self.hub.end(&running.log);
     }
-
-    /// Sleeps, but not beyond the end of the server.
-    fn sleep(&self, time: Duration) {
-        let until = Instant::now() + time;
-        let mut state = lock(&self.state);
-        while !state.stopped {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    fn is_stopped(&self) -> bool {
-        lock(&self.state).stopped
-    }
-
-    /// Extends the leases of this server, takes over ended ones of others, stops what others were asked to stop, and
-    /// forgets what has expired.
-    fn keep_leases(self: &Arc<Self>) {
-        let mut next_expiry = Instant::now();
-        let report = |what: &str, result: Result<usize>| match result {
-            Ok(count) => count,
-            Err(e) => {
-                crate::note(&format!("{what}: {e}"));
-                0
-            }
-        };
-        while !self.is_stopped() {
-            report("leases could not be extended", self.store.extend(&self.owner, self.lease).map(|()| 0));
-            if report("jobs could not be queued again", self.store.requeue(None)) > 0 {
-                self.wake();
-            }
-            if Instant::now() >= next_expiry {
-                report("results could not be expired", self.store.expire(self.keep_bytes));
-                next_expiry = Instant::now() + Duration::from_secs(60);
-            }
-            for id in self.store.to_cancel(&self.owner).unwrap_or_default() {
-                self.cancel(&id);
-            }
-            self.sleep((self.lease / 5).min(Duration::from_secs(1)));
-        }
-    }
-
-    /// Looks for jobs that other servers have accepted.
-    fn watch_store(self: &Arc<Self>) {
-        while !self.is_stopped() {
-            self.store.wait_for_change(Duration::from_secs(1));
-            self.wake();
-        }
-    }
 }
-
-enum Next {
-    /// A chunk of this active job.
-    Chunk(usize),
-    /// This waiting job.
-    Job(usize),
-}
-
-impl State {
-    fn note_served(&mut self, client: &str, user: &str) {
-        self.clock += 1;
-        if self.served.len() > MAX_REMEMBERED {
-            self.served.clear();
-        }
-        self.served.insert((client.into(), None), self.clock);
-        self.served.insert((client.into(), Some(user.into())), self.clock);
-    }
-
-    /// What to start next; none if no thread is free or nothing is there.
-    fn next(&self, slots: usize, draining: bool) -> Option<Next> {
-        let all: usize = self.active.iter().map(|active| active.threads).sum();
-        let of_client = |client: &str| -> usize {
-            self.active.iter().filter(|a| a.running.job.client == client).map(|a| a.threads).sum()
-        };
-        let of_user = |client: &str, user: &str| -> usize {
-            let own = |a: &&Active| a.running.job.client == client && a.running.job.user == user;
-            self.active.iter().filter(own).map(|a| a.threads).sum()
-        };
-        let allowed = |client: &str| all < slots || (all < BEYOND * slots && of_client(client) == 0);
-        let last = |client: &str, user: Option<&str>| {
-            self.served.get(&(client.to_string(), user.map(str::to_string))).copied().unwrap_or(0)
-        };
-        let rank = |client: &str, user: &str, threads: usize| {
-            let (own, label) = (of_client(client), of_user(client, user));
-            (own, last(client, None), label, last(client, Some(user)), threads)
-        };
-        let chunks = self.active.iter().enumerate().filter(|(_, active)| !active.chunks.is_empty());
-        let chunks = chunks.map(|(k, active)| {
-            let job = &active.running.job;
-            (job.client.as_str(), job.user.as_str(), active.threads, Next::Chunk(k))
-        });
-        let waiting = self.waiting.iter().enumerate().filter(|_| !draining);
-        let waiting = waiting.map(|(k, job)| (job.client.as_str(), job.user.as_str(), 0, Next::Job(k)));
-        let candidates = chunks.chain(waiting).filter(|(client, ..)| allowed(client));
-        candidates.min_by_key(|(client, user, threads, _)| rank(client, user, *threads)).map(|(.., next)| next)
-    }
-}
-
-/// Clients and labels that are remembered.
-const MAX_REMEMBERED: usize = 10_000;
