@@ -13,7 +13,7 @@ for target in "${targets[@]}"; do
   mkdir -p "corpus/$target" "artifacts/$target"
   log="artifacts/$target.log"
   nice "$build/$target" "corpus/$target" -artifact_prefix="artifacts/$target/" -dict="dictionaries/$target" \
-    -max_total_time="$seconds" -max_len=16384 -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=1024 -print_final_stats=1 \
+    -max_total_time="$seconds" -max_len=32768 -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=1024 -print_final_stats=1 \
     >"$log" 2>&1 && end=ended || end="FAILED, see $log"
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   peak=$(sed -n 's/^stat::peak_rss_mb: *//p' "$log")

@@ -8,7 +8,7 @@ use crossfade::RunConfig;
 use crossfade::data::procedural::Procedural;
 use crossfade::data::{Dataset, Image};
 use crossfade::metrics::features::{Gaussian, Statistics};
-use crossfade::nn::{BackboneConfig, UNetConfig};
+use crossfade::nn::{BackboneConfig, Decoders, UNetConfig};
 use crossfade::tensorfile::{HostTensor, save_tensors};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -21,6 +21,7 @@ fn small_config() -> RunConfig {
         mult: vec![1],
         blocks: 1,
         attention: vec![],
+        decoders: Decoders::One,
         classes: 3,
         ..UNetConfig::default()
     };
@@ -87,7 +88,7 @@ pub fn checkpoint() -> Vec<Vec<u8>> {
         text.as_bytes(),
         b"\x00100\x00[\"a\",\"b\",\"c\"]\x00,\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}\x00\0\0\x80?",
     ];
-    vec![input(0, &file), input(1, &split(&file)), input(2, &composed.concat())]
+    vec![input(1, &split(&file)), input(2, &composed.concat())]
 }
 
 pub fn pickle() -> Vec<Vec<u8>> {
@@ -149,7 +150,7 @@ pub fn png() -> Vec<Vec<u8>> {
         png_of(
             [1, 0, 0, 0, 0],
             &[(b"eXIf", b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0")],
-            &[0xaa; 4],
+            &[0, 0xaa, 0, 0x55],
         ),
     ];
     let raw = files[0].clone();
@@ -245,9 +246,9 @@ pub fn config() -> Vec<Vec<u8>> {
         of(0, include_str!("../../configs/tiny.toml"), "train.batch=8\0process.kind=flow"),
         of(0, include_str!("../../configs/cifar10-classes.toml"), "network.width=32"),
         of(0, include_str!("../../configs/sr-small.toml"), "sample.steps=7"),
-        of(0, &small_config().to_toml().unwrap(), "sample.grid=karras"),
-        of(1, include_str!("../../configs/ae-cifar10.toml"), "autoencoder.width=16"),
-        of(2, include_str!("../../studies/tiny.toml"), "name=x"),
+        of(0, &small_config().to_toml().unwrap(), "sample.grid.kind=karras"),
+        of(1, include_str!("../../configs/ae-cifar10.toml"), "autoencoder.width=64"),
+        of(2, include_str!("../../studies/tiny.toml"), "title=x"),
     ]
 }
 

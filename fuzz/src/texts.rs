@@ -77,14 +77,16 @@ pub fn texts(input: &[u8]) {
 }
 
 fn arguments(text: &str) {
-    if let Some(grid) = accepted(GridKind::from_argument(text)) {
+    // Errors of the formulas' crate know no terminal; they are printed as errors of a request.
+    let shown = |e: &dyn std::fmt::Display| crossfade::Error::request(e.to_string());
+    if let Some(grid) = accepted(GridKind::from_argument(text).map_err(|e| shown(&e))) {
         let again = GridKind::from_argument(&grid.argument()).expect("what is written can be read");
         assert_eq!(grid.argument(), again.argument(), "a grid changes when it is written");
     }
-    if let Some(sampler) = accepted(Sampler::parse(text)) {
+    if let Some(sampler) = accepted(Sampler::parse(text).map_err(|e| shown(&e))) {
         assert_eq!(Sampler::parse(sampler.name()).ok(), Some(sampler));
     }
-    accepted(Blend::parse(text));
+    accepted(Blend::parse(text).map_err(|e| shown(&e)));
     accepted(Scale::parse(text));
     accepted(Shard::parse(text));
     // A set of images in a place that does not exist, with any part of it.
