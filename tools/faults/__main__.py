@@ -10,6 +10,7 @@ The exit code is 1 if anything was found.
 """
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -71,6 +72,15 @@ def markdown(runner):
     return "\n".join(lines)
 
 
+def save(runner, path, peaks, began):
+    """Writes the report so far, so that a long campaign can be watched and stopped."""
+    seconds = round(time.monotonic() - began)
+    report = {"seconds": seconds, "table": runner.table, "memory": peaks, "findings": runner.findings}
+    if path:
+        path.write_text(json.dumps(report, indent=1) + "\n")
+    return seconds
+
+
 def main():
     args = options()
     wanted = args.campaigns.split(",")
@@ -86,21 +96,22 @@ def main():
         cases = all_cases(runner.inputs, args.inception and args.inception.resolve())
         if args.quick:
             cases = [case for case in cases if case.name in ("train", "sample", "sr", "sweep", "convert")]
-        cases = [case for case in cases if not args.only or args.only in case.name]
+        cases = sorted((case for case in cases if not args.only or args.only in case.name), key=lambda case: case.slow)
         with_disks = campaigns.may_mount(runner)
         if not with_disks and "disks" in wanted:
             print("skipped: full disks, because a tmpfs cannot be mounted here", flush=True)
         if set(wanted) & {"kills", "calls", "disks", "output", "durability"}:
             for case in cases:
-                disturb(runner, case, wanted, 2 if args.quick else args.points, with_disks)
+                try:
+                    disturb(runner, case, wanted, 2 if args.quick else args.points, with_disks)
+                except (RuntimeError, subprocess.TimeoutExpired) as error:
+                    runner.finding("all", case, str(error))
+                save(runner, args.out, [], began)
         if "serve" in wanted and not args.only:
             server.campaign(runner, 2 if args.quick else args.points)
         peaks = memory.campaign(runner, args.quick, args.only) if "memory" in wanted else []
     print(markdown(runner), memory.markdown(peaks), sep="\n")
-    report = {"seconds": round(time.monotonic() - began), "table": runner.table, "memory": peaks, "findings": runner.findings}
-    if args.out:
-        args.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"\n{len(runner.findings)} findings in {report['seconds']} s")
+    print(f"\n{len(runner.findings)} findings in {save(runner, args.out, peaks, began)} s")
     return 1 if runner.findings else 0
 
 

@@ -13,10 +13,12 @@ BROKEN = ["Input/output error"]
 
 
 def spread(count, most):
-    """Numbers from 1 to `count`: all of them, or `most` at equal distances with the first and the last."""
+    """Numbers from 1 to `count`: all of them, or about `most`: the first ones, in which folders and locks are made, and others at
+    equal distances up to the last."""
     if count <= most:
         return list(range(1, count + 1))
-    return sorted({1 + round(k * (count - 1) / (most - 1)) for k in range(most)})
+    first = most // 3
+    return sorted({*range(1, first + 1), *(first + round((k + 1) * (count - first) / (most - first)) for k in range(most - first))})
 
 
 def kills_at_random(runner, case, reference, seconds, points, seed=1):
@@ -179,7 +181,7 @@ def order_of_calls(runner, case, calls):
     for name in waiting:
         if Path(name).exists():
             runner.finding(campaign, case, f"the directory of {os.path.relpath(name, runner.work)} is not flushed")
-    named = sorted({Path(path).name for path in unsynced if Path(path).exists() and not Path(path).name.startswith(".")})
+    named = sorted({visible.EVENTS.match(Path(path).name) and "event files" or Path(path).name for path in unsynced if Path(path).exists() and not Path(path).name.startswith(".")})
     runner.count(campaign, case, "renamed, all flushed before and after", renames)
     if named:
         runner.count(campaign, case, f"appended without flushing: {', '.join(named)[:80]}")

@@ -203,6 +203,10 @@ def make_inputs(binary, inputs, home):
     pictures(inputs / "pictures", 3, 12, 9)
     pictures(inputs / "squares", 6, 8, 8)
     pictures(inputs / "faces", 3, 16, 16)
+    (inputs / "lines").mkdir()
+    for k in range(2):
+        line = png(16, 16, lambda x, y: (255 * (x == 7 + k),) * 3)
+        (inputs / "lines" / f"{k}.png").write_bytes(line)
     for name in ("run", "profiles", "flow", "ae", "task"):
         done = program(binary, ["train", inputs / f"{name}.toml", "--out", inputs / name], inputs, home)
         if done.returncode:
@@ -220,15 +224,16 @@ def all_cases(inputs, inception):
         Case("train averages", train("profiles")),
         Case("train classes", train("classes")),
         Case("train flow", train("flow")),
-        Case("train autoencoder", train("ae")),
+        Case("train autoencoder", train("ae"), slow=True),
         Case("train latent, encoding a cache", train("latent")),
-        Case("train task", train("task")),
-        Case("train from a model", ["train", "--from", inputs / "run", "--out", "result", "--resume"]),
+        Case("train task", train("task"), slow=True),
+        Case("train from a model", ["train", "--from", inputs / "run", "--out", "result", "--resume", "--set", "train.steps=8",
+                                     "--set", "train.checkpoint_every=3"]),
         Case("distill", ["distill", inputs / "run", "--to", "2,1", "--steps", "6", "--out", "result", "--resume"]),
         Case("sample", ["sample", inputs / "run", "--count", "12", "--batch", "4", "--trajectory", *few, "--out", "result"]),
         Case("sr", ["sr", inputs / "pictures", "result", "--checkpoint", inputs / "task", "--steps", "1"]),
         Case("edge", ["edge", inputs / "pictures", "result", "--steps", "1"], slow=True),
-        Case("inpaint", ["inpaint", inputs / "pictures", "result", "--mask", inputs / "squares/0.png", "--steps", "1"], slow=True),
+        Case("inpaint", ["inpaint", inputs / "faces", "result", "--mask", inputs / "faces/0.png", "--steps", "1"], slow=True),
         Case("edit", ["edit", inputs / "squares", "result", "--checkpoint", inputs / "run", "--strength", "0.6", "--steps", "5"]),
         Case("edit to noise", ["edit", inputs / "squares/1.png", "result.png", "--checkpoint", inputs / "run", "--invert",
                                "--steps", "5", "--noise", "result-noise.safetensors"]),
@@ -240,16 +245,15 @@ def all_cases(inputs, inception):
                                "--metric", "pixel-frechet", "--count", "12", "--seeds", "0,1", "--evaluations", "2"]),
         Case("calibrate, saving", ["calibrate", "result", "--times", "--save", "--count", "12", "--candidates", "4",
                                    "--evaluations", "3"], prepare=copy_run),
-        Case("convert", ["convert", inputs / "run" / checkpoint, "result.safetensors"]),
+        Case("convert", ["convert", inputs / "run" / checkpoint, "result.safetensors", "--weights", "model"]),
         Case("models pack", ["models", "pack", inputs / "run", "result.safetensors"]),
         Case("models get", ["models", "get", "edges", "--out", "result.safetensors"]),
         Case("reconstruct", ["reconstruct", inputs / "ae", inputs / "faces", "result"]),
         Case("data imresize", ["data", "imresize", inputs / "pictures", "result", "--scale", "1/3"]),
         Case("eval nearest", ["eval", "nearest", inputs / "squares", inputs / "squares", "result.png"]),
-        Case("eval edges", ["eval", "edges", inputs / "squares", inputs / "squares", "--thresholds", "9", "--out", "result",
+        Case("eval edges", ["eval", "edges", inputs / "lines", inputs / "lines", "--thresholds", "9", "--out", "result",
                             "--plot", "result-plot.svg", "--per-image", "result.csv"]),
         Case("lab", ["lab", "--samplers", "ab2,ddim", "--evaluations", "3,6", "--samples", "40", "--out", "result"]),
-        Case("demo", ["demo", "--out", "result"], slow=True),
     ]
     if inception:
         cases += [Case("eval stats", ["eval", "stats", inputs / "squares", "result.npz", "--weights", inception], slow=True)]

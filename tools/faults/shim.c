@@ -121,7 +121,11 @@ int ftruncate64(int fd, off64_t size) { int count = 0; FD_CALL("truncate", fd, R
         return normal;                                                    \
     } while (0)
 
-int mkdir(const char *name, mode_t mode) { PATH_CALL("mkdir", AT_FDCWD, name, REAL(mkdir)(name, mode)); }
+/* Programs make directories that exist already, which changes nothing. */
+int mkdir(const char *name, mode_t mode) {
+    if (access(name, F_OK) == 0) return REAL(mkdir)(name, mode);
+    PATH_CALL("mkdir", AT_FDCWD, name, REAL(mkdir)(name, mode));
+}
 int unlink(const char *name) { PATH_CALL("unlink", AT_FDCWD, name, REAL(unlink)(name)); }
 int unlinkat(int dir, const char *name, int flags) { PATH_CALL("unlink", dir, name, REAL(unlinkat)(dir, name, flags)); }
 

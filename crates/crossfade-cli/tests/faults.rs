@@ -5,7 +5,7 @@
 mod trained;
 
 use std::process::{Command, Stdio};
-use trained::{DIFFUSION, crossfade, fail, succeed};
+use trained::{DIFFUSION, crossfade, fail, grey, succeed, trained};
 
 /// The program under a limit of the shell, which is an error and not a signal where it is one on the size of files.
 fn limited(limit: &str) -> Command {
@@ -48,4 +48,31 @@ fn a_large_log_is_not_held_in_memory() {
     succeed(limited("-v 1500000").args(["train", "--resume", "--out"]).arg(&run).arg(at("run.toml")));
     let log = std::fs::read_to_string(run.join("log.jsonl")).unwrap();
     assert_eq!(log.lines().count(), 2, "the line of step 1, and that of the repeated step 2: {log}");
+}
+
+/// What holds whole pictures many times over refuses large ones before the work.
+#[test]
+fn pictures_that_are_too_large_for_a_verb_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, picture) = (dir.path().join("in"), dir.path().join("in/large.png"));
+    std::fs::create_dir(&folder).unwrap();
+    grey(&picture, 90, 4097);
+    let message =
+        fail(crossfade().arg("reconstruct").arg(trained().join("ae")).arg(&picture).arg(dir.path().join("out")));
+    assert!(message.contains("large.png") && message.contains("--resolution"), "{message}");
+    let message = fail(crossfade().args(["eval", "nearest"]).args([&folder, &folder]).arg(dir.path().join("out.png")));
+    assert!(message.contains("16785409 is more than the limit") && message.contains("--count"), "{message}");
+    assert!(!dir.path().join("out").exists());
+}
+
+/// A file of weights is not read before it is known to be of the right size.
+#[test]
+fn weights_of_a_metric_that_are_too_large_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, weights) = (dir.path().join("in"), dir.path().join("weights.safetensors"));
+    std::fs::create_dir(&folder).unwrap();
+    grey(&folder.join("a.png"), 90, 8);
+    std::fs::File::create(&weights).unwrap().set_len(1 << 30).unwrap();
+    let message = fail(crossfade().args(["eval", "fid"]).args([&folder, &folder]).arg("--weights").arg(&weights));
+    assert!(message.contains("weights.safetensors") && message.contains("weights of Inception"), "{message}");
 }

@@ -124,7 +124,7 @@ fn write_synced(file: &File, write: impl FnOnce(&mut BufWriter<File>) -> std::io
 fn sync_directory(path: &Path) -> Result<()> {
     if cfg!(unix) {
         let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(directory).and_then(|d| d.sync_all()).map_err(Error::io(directory))?;
+        File::open(directory).and_then(|d| d.sync_all()).map_err(Error::io(path))?;
     }
     Ok(())
 }

@@ -51,12 +51,16 @@ limits! {
     IMAGE_FILE = "image file", 256 << 20, Bytes;
     /// 8192x8192.
     IMAGE_PIXELS = "pixels of an image", 64 << 20, Pixels;
-    /// `IMAGE_PIXELS` of 16-bit RGBA.
-    IMAGE_MEMORY = "memory of an image decoder", 512 << 20, Bytes;
+    /// `IMAGE_PIXELS` of 16-bit RGB. Turning it or making 8 bits of it takes as much again.
+    IMAGE_MEMORY = "memory of an image decoder", 384 << 20, Bytes;
     /// A metric of pairs holds one channel of both images as 64-bit numbers: 512 MiB.
     METRIC_PIXELS = "pixels of an image that PSNR, SSIM and MS-SSIM compare", 32 << 20, Pixels;
     /// The features of VGG-16 take about 1 kB for each pixel.
     LPIPS_PIXELS = "pixels of an image that LPIPS compares", 4 << 20, Pixels;
+    /// 4,096 of 64x64 pixels. Each is held with the nearest one and with what is drawn of both.
+    NEAREST_PIXELS = "pixels of all samples whose nearest images are searched", 16 << 20, Pixels;
+    /// 2048x2048. A network of 32 channels holds some hundred bytes of each pixel, and a sheet shows 16 images.
+    AUTOENCODER_PIXELS = "pixels of an image that an autoencoder reconstructs", 4 << 20, Pixels;
     /// 3840x2160. Distances and weights of each pixel take ten 64-bit numbers.
     MAP_PIXELS = "pixels of a map that a metric compares", 8 << 20, Pixels;
     /// Their numbers are drawn before the first subset is measured.
@@ -99,6 +103,8 @@ limits! {
     TORCH_ENTRIES = "entries of a PyTorch file", 400_000, Count;
     /// The largest network of this toolkit has about a thousand.
     TORCH_TENSORS = "tensors of a PyTorch file", 100_000, Count;
+    /// They take 96 MB.
+    INCEPTION_FILE = "weights of Inception", 256 << 20, Bytes;
     /// Weights, their average and two moments of the optimiser of a large network.
     TORCH_MEMORY = "tensors of a PyTorch file, in all", 8 << 30, Bytes;
     /// Presets take 2 kB.

@@ -1,6 +1,7 @@
 //! Archives that are small on disk and large in memory are refused before they are unpacked.
 #![allow(clippy::unwrap_used)]
-use crossfade::limits::{NPZ_ARRAY, NPZ_IMAGES};
+use crossfade::data::{Image, dimensions};
+use crossfade::limits::{IMAGE_MEMORY, NPZ_ARRAY, NPZ_IMAGES};
 use crossfade::metrics::features::{Input, open};
 use std::io::Write;
 use std::path::Path;
@@ -46,5 +47,31 @@ fn arrays_of_an_npz_are_read_within_their_limits() {
     match open(path.to_str().unwrap()).unwrap() {
         Input::Images(images) => assert!(images.len() == 5 && images.get(4).unwrap().pixels == [0; 192]),
         Input::Statistics(_) => panic!("images were read as statistics"),
+    }
+}
+
+/// A PNG of this size and kind that ends after its header.
+fn declared(side: u32, depth: u8, colour: u8) -> Vec<u8> {
+    let header = [&side.to_be_bytes()[..], &side.to_be_bytes(), &[depth, colour, 0, 0, 0]].concat();
+    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+    for (kind, bytes) in [(b"IHDR", &header[..]), (b"IDAT", &[0x78, 1])] {
+        let chunk = [&kind[..], bytes].concat();
+        let mut crc = flate2::Crc::new();
+        crc.update(&chunk);
+        file.extend((bytes.len() as u32).to_be_bytes());
+        file.extend(&chunk);
+        file.extend(crc.sum().to_be_bytes());
+    }
+    file
+}
+
+/// The decoder's own limit is that of its buffers; the picture is another matter.
+#[test]
+fn the_memory_of_a_picture_is_checked_before_it_is_decoded() {
+    // 16-bit RGBA takes 8 bytes for each pixel, 16-bit RGB 6.
+    for (colour, refused) in [(6, true), (2, false)] {
+        let message = Image::decode(&declared(8192, 16, colour), "a.png").err().unwrap().to_string();
+        assert!(message.contains("a.png") && message.contains(IMAGE_MEMORY.name) == refused, "{message}");
+        assert_eq!(dimensions(&declared(8192, 16, colour), "a.png").is_err(), refused);
     }
 }

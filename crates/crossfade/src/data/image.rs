@@ -225,7 +225,7 @@ fn opened<'a>(bytes: &'a [u8], name: &Path) -> Result<impl ImageDecoder + 'a> {
         return Err(bad("the JPEG is truncated".into()));
     }
     let mut limits = Limits::no_limits();
-    // This only bounds the memory; the number of pixels is checked below, with a better message.
+    // This only bounds the decoder's own memory; the number of pixels is checked below, with a better message.
     limits.max_alloc = Some(IMAGE_MEMORY.max);
     reader.limits(limits);
     let decoder = reader.into_decoder().map_err(|e| bad(e.to_string()))?;
@@ -236,6 +236,8 @@ fn opened<'a>(bytes: &'a [u8], name: &Path) -> Result<impl ImageDecoder + 'a> {
     if width == 0 || height == 0 {
         return Err(bad("no pixels".into()));
     }
+    // The limit above is that of the decoder's own buffers; the picture itself is not counted in it.
+    IMAGE_MEMORY.check(decoder.total_bytes()).map_err(bad)?;
     Ok(decoder)
 }
 

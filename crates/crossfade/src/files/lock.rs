@@ -53,6 +53,16 @@ impl FolderLock {
     }
 }
 
+impl FolderLock {
+    /// Removes the file that a killed process has left in the folder of a finished run, which nobody locks again. A lock that
+    /// somebody holds stays.
+    pub(crate) fn remove_left(folder: &Path) {
+        if folder.join(".lock").exists() {
+            let _ = Self::take(folder);
+        }
+    }
+}
+
 impl Drop for FolderLock {
     fn drop(&mut self) {
         // Before the lock is released, so that nobody else's file is removed.
@@ -85,6 +95,13 @@ mod tests {
         fs::create_dir(&run).unwrap();
         fs::write(run.join(".lock"), "process 1 on elsewhere\n").unwrap();
         drop(FolderLock::take(&run).unwrap());
+        assert_eq!(fs::read_dir(&run).unwrap().count(), 0);
+        let held = FolderLock::take(&run).unwrap();
+        FolderLock::remove_left(&run);
+        assert!(run.join(".lock").exists(), "somebody holds it");
+        drop(held);
+        fs::write(run.join(".lock"), "process 1 on elsewhere\n").unwrap();
+        FolderLock::remove_left(&run);
         assert_eq!(fs::read_dir(&run).unwrap().count(), 0);
     }
 }

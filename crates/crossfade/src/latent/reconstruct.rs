@@ -9,6 +9,7 @@ use crate::data::{DataConfig, Dataset, Filter, Fit, Image, contact_sheet};
 use crate::engine::{Device, from_vec};
 use crate::error::{Error, Result, Shown};
 use crate::files::{self, write_atomic};
+use crate::limits::AUTOENCODER_PIXELS;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -85,6 +86,9 @@ pub fn reconstruct(
     let (mut psnrs, mut originals_shown, mut results_shown) = (vec![], vec![], vec![]);
     for i in 0..count {
         let original = set.get(i)?.with_channels(latent.image_channels()).into_owned();
+        AUTOENCODER_PIXELS.check((original.width * original.height) as u64).map_err(|why| {
+            Error::file(set.name(i), format!("{why}; cut it, or make a folder smaller with --resolution"))
+        })?;
         let result = round_trip(&latent, &original).map_err(|e| Error::file(checkpoint, e.to_string()))?;
         psnrs.push((set.name(i), original.psnr(&result)));
         write_atomic(out.join(format!("{i:06}.png")), &result.encode_png(&[("source", &set.name(i))])?)?;

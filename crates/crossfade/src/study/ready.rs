@@ -5,7 +5,7 @@ use super::run::{Event, Only, Work};
 use crate::checkpoint::RunDir;
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{Error, Result, Shown};
-use crate::files::create_directories;
+use crate::files::{FolderLock, create_directories};
 use crate::train::{StepReport, seconds_of, train};
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
@@ -62,7 +62,10 @@ impl Work<'_> {
         let (home, name) = (self.home(model), &model.training.name);
         let named = |error: Error| named(model, &home, error);
         let found = match self.trained(model)? {
-            Some(found) => found,
+            Some(found) => {
+                FolderLock::remove_left(&home);
+                found
+            }
             None => {
                 let mut on_wait = || tell(Event::Waiting { model: name });
                 let Some(_lock) = locked(&home, &|| self.stopped(), &mut on_wait)? else { return Ok(false) };

@@ -9,6 +9,7 @@ use crate::checkpoint::{self, Checkpoint, Weights};
 use crate::config::{DistillConfig, RunConfig, SampleConfig};
 use crate::engine::Device;
 use crate::error::{Error, Result, Shown};
+use crate::files::FolderLock;
 use crossfade_math::GridKind;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -144,7 +145,10 @@ impl Distillation {
             let teacher = student.as_ref().unwrap_or(&self.teacher);
             let config = self.config_of(number, stage, &teacher.checksum);
             let summary = match finished(&dir(stage), &config)? {
-                Some(summary) => summary,
+                Some(summary) => {
+                    FolderLock::remove_left(&dir(stage).0);
+                    summary
+                }
                 None => train_student(&config, &dir(stage), device, resume, stop, teacher, &mut |step| {
                     report(stage, step);
                 })?,

@@ -7,6 +7,7 @@ use crossfade::Error;
 use crossfade::data::{Image, contact_sheet, fitted};
 use crossfade::error::Shown;
 use crossfade::files::write_atomic;
+use crossfade::limits::NEAREST_PIXELS;
 use crossfade::metrics::Report;
 use crossfade::metrics::features::nearest;
 use std::path::PathBuf;
@@ -56,11 +57,14 @@ pub struct NearestArgs {
 pub fn run(NearestCommand::Nearest(args): &NearestCommand, context: &Context) -> Result<()> {
     let (samples, reference) = (images(&args.images)?, images(&args.reference)?);
     let (about, all) = (reference.describe(), reference.len());
-    let samples: Vec<Image> =
-        (0..samples.len().min(args.count as usize)).map(|k| samples.get(k)).collect::<Result<_, _>>()?;
-    let Some(first) = samples.first() else {
+    let count = samples.len().min(args.count as usize);
+    if count == 0 {
         return Err(Error::request(format!("{} has no images", args.images)).into());
-    };
+    }
+    let first = samples.get(0)?;
+    let pixels = (first.width * first.height * count) as u64;
+    NEAREST_PIXELS.check(pixels).map_err(|why| Error::request(format!("{}: {why}; lower --count", args.images)))?;
+    let samples: Vec<Image> = (0..count).map(|k| samples.get(k)).collect::<Result<_, _>>()?;
     if first.width != first.height {
         let message =
             format!("{} has images of {}x{}; the samples must be square", args.images, first.width, first.height);

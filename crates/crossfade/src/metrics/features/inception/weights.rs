@@ -1,5 +1,6 @@
 //! Reads weights by name, and folds each batch norm into the convolution before it.
 use crate::error::{Error, Result};
+use crate::limits::{self, INCEPTION_FILE};
 use crate::torchfile::{TensorF32, Weights, read};
 use crossfade_kernels::channels_last::{Conv, Window};
 use std::collections::BTreeMap;
@@ -17,6 +18,9 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn open(path: &Path) -> Result<Self> {
+        // Any tensors could stand in the file, and all of them would be read.
+        let length = limits::open(path)?.metadata().map_err(Error::io(path))?.len();
+        INCEPTION_FILE.check(length).map_err(|why| Error::file(path, why))?;
         let tensors = read(path, Weights::Model)?.tensors;
         Ok(Self { path: path.to_path_buf(), tensors, hash: crate::digest::sha256_file(path)? })
     }
