@@ -30,12 +30,15 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let own_threads = cli.command.as_ref().is_some_and(Command::has_own_threads);
     let joined = if cli.command.as_ref().is_some_and(Command::is_shared) { ranks::join() } else { Ok(()) };
-    let context = joined.and_then(|()| Context::new(&cli.global, started, own_threads));
-    let result = context.and_then(|context| match &cli.command {
-        _ if cli.limits => print_limits(&context),
-        Some(command) => command.run(&context),
-        None => Cli::command().error(ErrorKind::MissingSubcommand, "a verb is missing").exit(),
-    });
+    let work = || {
+        let context = Context::new(&cli.global, started, own_threads)?;
+        match &cli.command {
+            _ if cli.limits => print_limits(&context),
+            Some(command) => command.run(&context),
+            None => Cli::command().error(ErrorKind::MissingSubcommand, "a verb is missing").exit(),
+        }
+    };
+    let result = joined.and_then(|()| ranks::together(work));
     let group = crossfade::ranks::current();
     let rank = (group.size() > 1).then(|| group.rank());
     drop(group);

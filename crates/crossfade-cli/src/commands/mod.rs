@@ -101,8 +101,17 @@ impl Command {
         matches!(self, Self::Serve(_))
     }
 
-    /// Whether processes that MPI has started run it together.
+    /// Whether processes that MPI has started run it together. Where a shard is given, they are independent of each other.
     pub fn is_shared(&self) -> bool {
-        matches!(self, Self::Train(_) | Self::Distill(_))
+        match self {
+            Self::Train(_) | Self::Distill(_) => true,
+            Self::Sr(_) | Self::Inpaint(_) | Self::Saliency(_) | Self::Edge(_) | Self::Depth(_) | Self::Sketch(_) => {
+                true
+            }
+            Self::Sample(args) => args.shard.is_none(),
+            Self::Sweep(args) => args.shard.is_none(),
+            Self::Eval(command) => command.is_shared(),
+            _ => false,
+        }
     }
 }

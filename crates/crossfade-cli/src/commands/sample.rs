@@ -12,6 +12,7 @@ use crossfade::generate::{self, BATCH, Job, Shard};
 use crossfade::math::{Blend, GridKind};
 use crossfade::models;
 use crossfade::sample::Sampler;
+use crossfade::study::from_environment;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -32,8 +33,9 @@ use std::path::{Path, PathBuf};
   crossfade sample runs/ddpm --sampler ddim --eta 0.2 --steps 50 --grid ddim-quadratic --out pictures
   crossfade sample runs/cifar --steps 10 --grid log-snr:kappa_max=20,kappa_min=0.1 --out pictures
 
-Image k of a seed is the same file at any batch size, thread count and shard. Every PNG stores
-the options that made it, and `crossfade reproduce` regenerates it from them.")]
+Image k of a seed is the same file at any batch size, thread count and shard; the processes of
+mpirun or srun divide the images among them and draw one sheet. Every PNG stores the options that
+made it, and `crossfade reproduce` regenerates it from them.")]
 pub struct SampleArgs {
     /// Name of a model that ships (see `crossfade models`), run directory, one of its checkpoints, or a converted weights file
     /// [default: the model that ships for this]
@@ -118,9 +120,10 @@ pub struct SampleArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub first: u64,
 
-    /// Generate only shard I (from 0) of N, to split a job among processes
-    #[arg(long, value_name = "I/N", value_parser = Shard::parse, default_value = "0/1")]
-    pub shard: Shard,
+    /// Generate only shard I (from 0) of N, to split a job among processes; auto takes it from the environment of Slurm, MPI or
+    /// Kubernetes [default: all images, which the processes of mpirun or srun share]
+    #[arg(long, value_name = "I/N|auto", value_parser = shard)]
+    pub shard: Option<Shard>,
 
     /// Batch size [default: 64, or --count if that is smaller]; it does not change the images
     #[arg(long, value_name = "B", value_parser = clap::value_parser!(u64).range(1..))]
@@ -137,6 +140,11 @@ pub struct SampleArgs {
     /// Interpolate between the starting noises of images A and B in --count images
     #[arg(long, value_name = "A,B", value_parser = two_indices, conflicts_with_all = ["first", "shard"])]
     pub interpolate: Option<(u64, u64)>,
+}
+
+/// Value parser for a shard.
+pub fn shard(text: &str) -> crossfade::Result<Shard> {
+    if text == "auto" { from_environment(|name| std::env::var(name).ok()) } else { Shard::parse(text) }
 }
 
 fn two_indices(text: &str) -> Result<(u64, u64), String> {
@@ -225,7 +233,7 @@ pub fn run(args: &SampleArgs, context: &Context) -> Result<()> {
         seed: args.seed,
         first: args.first,
         count,
-        shard: args.shard,
+        shard: args.shard.unwrap_or(Shard::ALL),
         batch: args.batch.unwrap_or(BATCH as u64).min(count) as usize,
         trajectory: args.trajectory,
         between: args.interpolate,

@@ -1,4 +1,5 @@
 //! `crossfade sweep`.
+use super::sample::shard;
 use crate::cli::text_path;
 use crate::context::Context;
 use crate::interrupt::{Stopped, stop_on_interrupt};
@@ -8,7 +9,7 @@ use clap::{Args, ValueEnum};
 use crossfade::Error;
 use crossfade::error::Shown;
 use crossfade::generate::Shard;
-use crossfade::study::{self, Event, Options, Plan, Results, from_environment, merge};
+use crossfade::study::{self, Event, Options, Plan, Results, merge};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
   crossfade sweep studies/tiny.toml --out runs/tiny-study           a minute or two, no files needed
   crossfade sweep studies/table1-nfe.toml --data-root /data --out runs/table1
   crossfade sweep studies/table1-nfe.toml --set sample.count=500 --dry-run
+  mpirun -n 4 crossfade sweep STUDY.toml --out /shared/study        four processes that end with one report
   crossfade sweep STUDY.toml --out /shared/study --shard auto       one task of a Slurm, MPI or Kubernetes job
   crossfade sweep --merge part-0 part-1 --out whole                 the parts as one
 
@@ -53,9 +55,10 @@ pub struct SweepArgs {
     #[arg(long, value_name = "DIR")]
     models: Option<PathBuf>,
 
-    /// Do only portion i (from 0) of n; auto takes it from the environment of Slurm, MPI or Kubernetes
-    #[arg(long, value_name = "I/N|auto", value_parser = shard, default_value = "0/1")]
-    shard: Shard,
+    /// Do only portion i (from 0) of n; auto takes it from the environment of Slurm, MPI or Kubernetes [default: everything,
+    /// which the processes of mpirun or srun share]
+    #[arg(long, value_name = "I/N|auto", value_parser = shard)]
+    pub shard: Option<Shard>,
 
     /// Do only this part of the work
     #[arg(long)]
@@ -87,10 +90,6 @@ enum Only {
     Sample,
 }
 
-fn shard(text: &str) -> crossfade::Result<Shard> {
-    if text == "auto" { from_environment(|name| std::env::var(name).ok()) } else { Shard::parse(text) }
-}
-
 /// Runs a study, or joins its shards.
 pub fn run(args: &SweepArgs, context: &Context) -> Result<()> {
     let wanted = || Error::request("--out DIR is needed");
@@ -104,10 +103,11 @@ pub fn run(args: &SweepArgs, context: &Context) -> Result<()> {
         return describe(&plan, context);
     }
     let out = args.out.as_ref().ok_or_else(wanted)?;
+    let shard = args.shard.unwrap_or(Shard::ALL);
     let options = Options {
         out: out.clone(),
         models: args.models.clone(),
-        shard: args.shard,
+        shard,
         only: match args.only {
             None => study::Only::Both,
             Some(Only::Train) => study::Only::Train,
@@ -116,7 +116,7 @@ pub fn run(args: &SweepArgs, context: &Context) -> Result<()> {
         weights: args.weights.clone(),
         batch: args.batch as usize,
     };
-    if options.only != study::Only::Sample && args.shard.index >= plan.models.len() as u64 {
+    if options.only != study::Only::Sample && shard.index >= plan.models.len() as u64 {
         context.note(format_args!(
             "nothing to do for this shard: the models are divided, and there are {}; train them first with --only train, \
              then share the measurements with --only sample",

@@ -15,6 +15,7 @@ use crossfade::error::Shown;
 use crossfade::files::Folder;
 use crossfade::generate::{Pipeline, task_recipe};
 use crossfade::models;
+use crossfade::ranks;
 use crossfade::rng::{Purpose, Stream};
 use crossfade::sample::Sampler;
 use crossfade::task::TaskConfig;
@@ -191,10 +192,13 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
         Application { task: &checkpoint.config.task, model: &model, options: &options, texts: &[(keyword, &text)] };
     let began = std::time::Instant::now();
     let mut progress = context.progress("tiles", jobs.len() as u64);
-    let mut made: Vec<(PathBuf, Applied)> = Vec::new();
+    let mut own: Vec<(usize, Applied)> = Vec::new();
+    // Ranks deal the images out among them.
+    let group = ranks::current();
     let _folders = folders(&jobs)?;
     let _masked = Folder::of(masked.iter().flatten().map(PathBuf::as_path))?;
-    for (k, job) in jobs.iter().enumerate() {
+    for (k, job) in jobs.iter().enumerate().skip(group.rank()).step_by(group.size()) {
+        group.check()?;
         let ImageJob { name, from, to } = job;
         let picture = Image16::read(from)?;
         let mask = holes
@@ -207,9 +211,13 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
         let applied = application
             .run(&picture, mask.as_ref(), job.number(), to, &mut |done, all| progress.set(done as u64, all as u64))
             .with_context(|| format!("processing {}", from.shown()))?;
-        made.push((to.clone(), applied));
+        own.push((k, applied));
     }
     drop(progress);
+    // Only the first rank gets what all have made, and reports it.
+    let mut made = group.gather(&own)?.unwrap_or_default().concat();
+    made.sort_by_key(|(k, _)| *k);
+    let made: Vec<(PathBuf, Applied)> = made.into_iter().map(|(k, applied)| (jobs[k].to.clone(), applied)).collect();
     report(&made, kind, evaluations, began.elapsed().as_secs_f64(), context)
 }
 

@@ -13,6 +13,7 @@ use crossfade::config::{RunConfig, is_autoencoder, read_text};
 use crossfade::error::Shown;
 use crossfade::latent::Latent;
 use crossfade::nn::BackboneConfig;
+use crossfade::ranks;
 use crossfade::train::{FineTuning, RunDir, Summary, train};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -117,6 +118,10 @@ pub fn run(args: &TrainArgs, context: &Context) -> Result<()> {
 fn finish(summary: &Summary, next: &str, context: &Context) -> Result<()> {
     for damaged in &summary.passed_over {
         context.note(format_args!("skipped a damaged checkpoint: {damaged}"));
+    }
+    let group = ranks::current();
+    if group.size() > 1 {
+        context.note(format_args!("{} ranks; the first has sent {} bytes to the others", group.size(), group.bytes_sent()));
     }
     let outcome = if summary.stopped { "stopped" } else { "finished" };
     let text =

@@ -79,7 +79,7 @@ impl Default for Options {
 }
 
 /// The result of an application.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Applied {
     /// Width of the output.
     pub width: usize,

@@ -7,8 +7,9 @@ use crate::data::sheet::BACKGROUND;
 use crate::data::{Image, contact_sheet, sheet_name};
 use crate::engine::Device;
 use crate::error::{Error, Result};
-use crate::files::{Folder, write_atomic};
+use crate::files::{Folder, write_all, write_atomic};
 use crate::limits::{self, BATCH, BATCH_VALUES};
+use crate::ranks::{self, Group, Packed, Unpacked};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -33,6 +34,12 @@ impl Shard {
             Some((index, count)) if index < count => Ok(Self { index, count }),
             _ => Err(Error::request(format!("shard '{text}': write i/n with i from 0 to n−1, for example 0/4"))),
         }
+    }
+
+    /// The part of this shard that a rank does.
+    pub(crate) fn of_rank(self, group: &Group) -> Self {
+        let (rank, ranks) = (group.rank() as u64, group.size() as u64);
+        Self { index: self.index + self.count * rank, count: self.count * ranks }
     }
 }
 
@@ -62,7 +69,7 @@ pub struct Job {
 /// The result of a job.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct JobReport {
-    /// Images written.
+    /// Images written, by all ranks together.
     pub images: usize,
     /// Network evaluations per image.
     pub evaluations: usize,
@@ -100,7 +107,8 @@ impl Job {
     }
 }
 
-/// Samples the images of `job` from `checkpoint`; `progress` is called with (images done, all images).
+/// Samples the images of `job` from `checkpoint`; `progress` is called with (images done, all images). Ranks divide the images
+/// among them, and the first one draws the sheet of all of them.
 pub fn run(
     checkpoint: &Checkpoint,
     weights: Weights,
@@ -120,6 +128,10 @@ pub fn run(
     if all == 0 || job.batch == 0 {
         return Err(Error::request("nothing to sample: count and batch must be at least 1, and the shard not empty"));
     }
+    let group = ranks::current();
+    let shard = job.shard;
+    let job = &Job { shard: shard.of_rank(&group), ..job.clone() };
+    let own = job.len();
     let mut pipeline = Pipeline::open(checkpoint, weights, config, device)?;
     if let Some(path) = &job.guide {
         pipeline = pipeline.guided_by(&Checkpoint::open(path)?, weights)?;
@@ -131,9 +143,9 @@ pub fn run(
     let _folder = Folder::create(&job.out)?;
     let loading_ms = began.elapsed().as_secs_f64() * 1e3;
     let (mut sheet, mut evaluations, mut done) = (vec![], 0, 0);
-    for from in (0..all).step_by(job.batch) {
-        let group: Vec<StartNoise> = (from..all.min(from + job.batch as u64)).map(|nth| job.start(nth)).collect();
-        let mut trajectories = vec![vec![]; group.len()];
+    for from in (0..own).step_by(job.batch) {
+        let starts: Vec<StartNoise> = (from..own.min(from + job.batch as u64)).map(|nth| job.start(nth)).collect();
+        let mut trajectories = vec![vec![]; starts.len()];
         let mut observe = |state: crate::sample::State<'_, crate::engine::Images>| {
             if job.trajectory {
                 let [noisy, clean] = [state.x_t, state.x0].map(|x| pipeline.decode(x.0.clone()));
@@ -142,47 +154,87 @@ pub fn run(
                 }
             }
         };
-        let sampled = pipeline.sample(job.seed, &group, &mut observe)?;
+        let sampled = pipeline.sample(job.seed, &starts, &mut observe)?;
         evaluations = sampled.nfe;
-        for ((start, image), trajectory) in group.iter().zip(pipeline.pictures(sampled.x0.0)?).zip(trajectories) {
+        let mut files = vec![];
+        for ((start, image), trajectory) in starts.iter().zip(pipeline.pictures(sampled.x0.0)?).zip(trajectories) {
             let recipe = Recipe::new(checkpoint, weights, &pipeline, job.seed, *start)?;
-            let name = name(*start, done);
-            write_atomic(job.out.join(format!("{name}.png")), &recipe.png(&image)?)?;
+            // The place of the image among those of all ranks.
+            let nth = done * group.size() + group.rank();
+            let name = name(*start, nth);
+            files.push((job.out.join(format!("{name}.png")), recipe.png(&image)?));
             if job.trajectory {
                 let strip = strip(trajectory, &image);
-                write_atomic(job.out.join(format!("{name}-path.png")), &strip.encode_png(&[])?)?;
+                files.push((job.out.join(format!("{name}-path.png")), strip.encode_png(&[])?));
             }
-            if sheet.len() < SHEET_LIMIT {
-                sheet.push((start.index(), image));
+            if nth < SHEET_LIMIT {
+                sheet.push(Placed { nth, index: start.index(), image });
             }
             done += 1;
         }
-        progress(done, all as usize);
+        write_all(&files)?;
+        progress((done * group.size()).min(all as usize), all as usize);
+        group.check()?;
     }
-    let (sheet, columns) = match pipeline.class_choice()? {
-        Some(ClassChoice::Each(classes)) if classes.len() > 1 && job.between.is_none() => {
-            rows_of_classes(sheet, classes.len() as u64)
+    let images = group.gather(&done)?;
+    let sheet = gathered(&group, sheet)?;
+    let file = job.out.join(sheet_name(shard.index, shard.count));
+    if group.is_first() {
+        let classes = pipeline.class_choice()?.filter(|_| job.between.is_none());
+        write_atomic(&file, &draw(sheet, classes, job.between.is_some()).encode_png(&[])?)?;
+    }
+    let images = images.map_or(done, |images| images.into_iter().sum());
+    Ok(JobReport { images, evaluations, sheet: file, loading_ms })
+}
+
+/// An image of the sheet: its place among all images, its index, and itself.
+struct Placed {
+    nth: usize,
+    index: u64,
+    image: Image,
+}
+
+/// The images of all ranks on the first rank, in their order; none on the others.
+fn gathered(group: &Group, own: Vec<Placed>) -> Result<Vec<Placed>> {
+    let mut packed = Packed::default();
+    for Placed { nth, index, image: Image { width, height, channels, pixels } } in &own {
+        let numbers = [*nth as u64, *index, *width as u64, *height as u64, *channels as u64];
+        packed.u64s(&numbers);
+        packed.bytes(pixels);
+    }
+    let mut all = vec![];
+    for part in group.to_first(packed.0)? {
+        let mut part = Unpacked(&part);
+        while !part.is_empty() {
+            let [nth, index, width, height, channels] = part.u64s()?;
+            let image = Image::new(width as usize, height as usize, channels as usize, part.bytes()?);
+            all.push(Placed { nth: nth as usize, index, image });
         }
+    }
+    all.sort_by_key(|placed| placed.nth);
+    Ok(all)
+}
+
+/// The sheet of these images: a row for each class, a line for an interpolation, otherwise a square.
+fn draw(images: Vec<Placed>, classes: Option<ClassChoice>, interpolated: bool) -> Image {
+    let (images, columns) = match classes {
+        Some(ClassChoice::Each(classes)) if classes.len() > 1 => rows_of_classes(images, classes.len() as u64),
         _ => {
-            // An interpolation is read as a line; other images form a square.
-            let side = (sheet.len() as f64).sqrt().ceil() as usize;
-            let columns = if job.between.is_some() { sheet.len().min(16) } else { side };
-            (sheet.into_iter().map(|(_, image)| image).collect(), columns)
+            let side = (images.len() as f64).sqrt().ceil() as usize;
+            let columns = if interpolated { images.len().min(16) } else { side };
+            (images.into_iter().map(|placed| placed.image).collect(), columns)
         }
     };
     // Small images are enlarged to about 64 pixels, so that a sheet is easy to look at.
-    let drawn = contact_sheet(&sheet, columns, 2, (64 / sheet[0].width).max(1));
-    let file = job.out.join(sheet_name(job.shard.index, job.shard.count));
-    write_atomic(&file, &drawn.encode_png(&[])?)?;
-    Ok(JobReport { images: done, evaluations, sheet: file, loading_ms })
+    contact_sheet(&images, columns, 2, (64 / images[0].width).max(1))
 }
 
 /// Images in rows of one class each, where image k has class k mod `classes`, and the number of columns. Shorter rows are
 /// filled up with empty cells.
-fn rows_of_classes(images: Vec<(u64, Image)>, classes: u64) -> (Vec<Image>, usize) {
+fn rows_of_classes(images: Vec<Placed>, classes: u64) -> (Vec<Image>, usize) {
     let mut rows = BTreeMap::<u64, Vec<Image>>::new();
-    for (k, image) in images {
-        rows.entry(k % classes).or_default().push(image);
+    for Placed { index, image, .. } in images {
+        rows.entry(index % classes).or_default().push(image);
     }
     let columns = rows.values().map(Vec::len).max().unwrap_or(1);
     let empty = Image::new(1, 1, 1, vec![BACKGROUND]);

@@ -3,15 +3,17 @@
 use super::Latent;
 use crate::data::planes::append_planes;
 use crate::data::{Dataset, Image};
-use crate::engine::{Device, Tensor, from_vec, to_host};
+use crate::engine::{Device, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::files::Folder;
 use crate::nn::Posterior;
 use crate::nn::weights::collect;
+use crate::ranks::{self, Packed, Unpacked};
 use crate::tensorfile::{TensorFile, write_rows};
 use flate2::Crc;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 /// The tensor of the file: one row per image, then one row per mirror image.
@@ -31,7 +33,7 @@ pub struct LatentCache {
 
 impl LatentCache {
     /// Opens the file at `path`. If it does not exist, all images of `set` are encoded into it first; `progress` is
-    /// called with (rows done, all rows).
+    /// called with (rows done, all rows). All ranks call this and share the encoding; the first one writes.
     pub fn open(
         path: &Path,
         set: &dyn Dataset,
@@ -40,8 +42,11 @@ impl LatentCache {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self> {
         let content = format!("{} mirrored {mirrored} by {}", set.describe(), fingerprint(latent));
-        if !path.exists() {
+        let group = ranks::current();
+        if !group.decided(path.exists())? {
             encode(path, set, latent, mirrored, &content, progress)?;
+            // The file is complete when any rank goes on.
+            group.wait()?;
         }
         let file = TensorFile::open(path)?;
         // A stale cache would train silently on the wrong latents.
@@ -82,27 +87,48 @@ fn encode(
     content: &str,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<()> {
-    let _folder = Folder::of([path])?;
     let first = set.get(0)?;
-    let (count, f) = (set.len(), latent.factor());
+    let (count, f, group) = (set.len(), latent.factor(), ranks::current());
     let rows = count * if mirrored { 2 } else { 1 };
+    // A batch contains either images or mirror images.
+    let batches: Vec<Range<usize>> = [0..count, count..rows]
+        .into_iter()
+        .flat_map(|part| part.clone().step_by(BATCH).map(move |row| row..(row + BATCH).min(part.end)))
+        .collect();
+    // Each rank encodes one batch of a round; all of them come to the first rank in their order.
+    let mut rounds = batches.chunks(group.size());
+    let mut round = |progress: &mut dyn FnMut(usize, usize)| -> Result<Vec<f32>> {
+        let round = rounds.next().unwrap_or_default();
+        let mut packed = Packed::default();
+        if let Some(batch) = round.get(group.rank()) {
+            packed.f32s(&encoded(batch.clone(), set, latent, &first)?);
+        }
+        let received = group.to_first(packed.0)?;
+        progress(round.last().map_or(rows, |batch| batch.end), rows);
+        let own = received.iter().filter(|part| !part.is_empty()).map(|part| Unpacked(part).f32s());
+        Ok(own.collect::<Result<Vec<_>>>()?.concat())
+    };
+    if !group.is_first() {
+        return (0..batches.len().div_ceil(group.size())).try_for_each(|_| round(progress).map(|_| ()));
+    }
+    let _folder = Folder::of([path])?;
     let shape = [rows, 2 * latent.latent_channels(), first.height / f, first.width / f];
     let metadata = BTreeMap::from([(CONTENT.to_string(), content.to_string())]);
-    write_rows(path, MOMENTS, &shape, &metadata, &mut |row| {
-        // A batch contains either images or mirror images.
-        let end = (row + BATCH).min(if row < count { count } else { rows });
-        let images = (row..end).into_par_iter().map(|row| {
-            let mut planes = vec![];
-            // The encoder is not equivariant to mirroring, so mirror images have to be encoded themselves.
-            append_planes(&set.get(row % count)?, row >= count, &mut planes);
-            Ok(planes)
-        });
-        let images: Vec<Vec<f32>> = images.collect::<Result<_>>()?;
-        let Image { width, height, channels, .. } = first;
-        let batch: Tensor<4> = from_vec(images.concat(), [end - row, channels, height, width], &latent.device);
-        progress(end, rows);
-        Ok(to_host(latent.posterior(batch).moments()))
-    })
+    write_rows(path, MOMENTS, &shape, &metadata, &mut |_| round(progress))
+}
+
+/// The moments of a batch of images: rows of the file, of which those after the images are their mirror images.
+fn encoded(rows: Range<usize>, set: &dyn Dataset, latent: &Latent, first: &Image) -> Result<Vec<f32>> {
+    let (count, size) = (set.len(), rows.len());
+    let images = rows.into_par_iter().map(|row| {
+        let mut planes = vec![];
+        // The encoder is not equivariant to mirroring, so mirror images have to be encoded themselves.
+        append_planes(&set.get(row % count)?, row >= count, &mut planes);
+        Ok(planes)
+    });
+    let images: Vec<Vec<f32>> = images.collect::<Result<_>>()?;
+    let shape = [size, first.channels, first.height, first.width];
+    Ok(to_host(latent.posterior(from_vec(images.concat(), shape, &latent.device)).moments()))
 }
 
 /// A checksum of the autoencoder's weights.

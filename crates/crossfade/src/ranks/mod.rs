@@ -1,16 +1,19 @@
-//! The processes (ranks) that work on one training: who they are, and the one exchange that everything they share is made of.
+//! The processes (ranks) that work together: who they are, and the one exchange that everything they share is made of.
 //!
-//! A rank is a process of MPI (`mpi.rs`, with the feature `mpi`), or a thread in tests (`threads.rs`). A thread that trains
-//! belongs to the group that [`enter`] has set for it, and is alone otherwise.
+//! A rank is a process of MPI (`mpi.rs`, with the feature `mpi`), or a thread in tests (`threads.rs`). A thread belongs to the
+//! group that [`enter`] has set for it, and is alone otherwise.
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod packing;
 pub mod threads;
 
 use crate::error::{Error, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::cell::RefCell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 pub(crate) use packing::{Packed, Unpacked};
 
@@ -23,14 +26,18 @@ pub trait Transport: Send + Sync {
     /// Sends `parts[k]` to rank k and returns what every rank has sent to this one, in the order of the ranks. All ranks call
     /// this together.
     fn exchange(&self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>>;
+    /// Tells the other ranks, without waiting for them, that this one has failed and waits in an exchange.
+    fn signal(&self);
+    /// Whether another rank has sent a signal.
+    fn signalled(&self) -> bool;
 }
 
-/// The ranks that train together.
+/// The ranks that work together.
 pub struct Group {
     /// None for a process that is alone.
     transport: Option<Box<dyn Transport>>,
-    /// Whether an exchange has failed, after which the ranks are no longer in step.
-    failed: AtomicBool,
+    /// Why some rank has failed, after which the ranks are no longer in step.
+    failed: OnceLock<String>,
     sent: AtomicU64,
 }
 
@@ -48,14 +55,22 @@ pub fn enter(group: Arc<Group>) {
     CURRENT.set(group);
 }
 
-/// First byte of a message: what follows is meant for the receiver, or the text of an error that has stopped the sender.
+/// Does `work` as a process that is alone, for work that ranks do beside each other and not together.
+pub fn alone<T>(work: impl FnOnce() -> T) -> T {
+    let group = CURRENT.replace(Arc::new(Group::alone()));
+    let done = work();
+    enter(group);
+    done
+}
+
+/// Last byte of a message: the rest is meant for the receiver, or is the text of an error that has stopped the sender.
 const CONTENT: u8 = 0;
 const FAILURE: u8 = 1;
 
 impl Group {
     /// One process.
     pub fn alone() -> Self {
-        Self { transport: None, failed: AtomicBool::new(false), sent: AtomicU64::new(0) }
+        Self { transport: None, failed: OnceLock::new(), sent: AtomicU64::new(0) }
     }
 
     /// The ranks that `transport` connects.
@@ -86,23 +101,43 @@ impl Group {
 
     /// Sends `parts[k]` to rank k and returns what every rank has sent to this one, in the order of the ranks. An error if some
     /// rank has failed: then all ranks get it.
-    pub fn exchange(&self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+    pub fn exchange(&self, mut parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         let Some(transport) = &self.transport else { return Ok(parts) };
-        let parts: Vec<Vec<u8>> = parts.into_iter().map(|part| [&[CONTENT], &part[..]].concat()).collect();
-        let received = self.transfer(&**transport, parts)?;
-        let failure = received.iter().enumerate().find(|(_, part)| part.first() != Some(&CONTENT));
-        if let Some((rank, part)) = failure {
-            self.failed.store(true, Ordering::Relaxed);
-            let reason = String::from_utf8_lossy(part.get(1..).unwrap_or_default()).into_owned();
-            return Err(Error::Run(format!("rank {rank} has failed: {reason}")));
+        if let Some(reason) = self.failed.get() {
+            return Err(Error::Run(reason.clone()));
         }
-        Ok(received.into_iter().map(|mut part| part.split_off(1)).collect())
+        parts.iter_mut().for_each(|part| part.push(CONTENT));
+        let mut received = self.transfer(&**transport, parts)?;
+        for (rank, part) in received.iter_mut().enumerate() {
+            if part.pop() != Some(CONTENT) {
+                let reason = format!("rank {rank} has failed: {}", String::from_utf8_lossy(part));
+                return Err(self.fail(reason));
+            }
+        }
+        Ok(received)
     }
 
     fn transfer(&self, transport: &dyn Transport, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         let others = parts.iter().enumerate().filter(|(k, _)| *k != transport.rank());
         self.sent.fetch_add(others.map(|(_, part)| part.len() as u64).sum(), Ordering::Relaxed);
-        transport.exchange(parts).inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
+        transport.exchange(parts).map_err(|error| self.fail(error.to_string()))
+    }
+
+    /// Remembers why the ranks are out of step: whoever goes on to the next exchange gets the same error there.
+    fn fail(&self, reason: String) -> Error {
+        Error::Run(self.failed.get_or_init(|| reason).clone())
+    }
+
+    /// An error if another rank has failed meanwhile. Work that takes long between two exchanges calls this now and then, so
+    /// that it stops within seconds.
+    pub fn check(&self) -> Result<()> {
+        match &self.transport {
+            Some(transport) if self.failed.get().is_some() || transport.signalled() => {
+                // The rank that has failed tells its reason in the next exchange.
+                self.wait()
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Sends the same to every rank, also to this one.
@@ -117,6 +152,22 @@ impl Group {
         self.exchange(parts)
     }
 
+    /// Sends `value` to the first rank, which gets those of all ranks in their order; the others get none.
+    pub fn gather<T: Serialize + DeserializeOwned>(&self, value: &T) -> Result<Option<Vec<T>>> {
+        let damaged = |e: serde_json::Error| Error::Run(format!("what ranks send each other cannot be read: {e}"));
+        let received = self.to_first(serde_json::to_vec(value).map_err(damaged)?)?;
+        if !self.is_first() {
+            return Ok(None);
+        }
+        let all = received.iter().map(|part| serde_json::from_slice(part).map_err(damaged));
+        all.collect::<Result<_>>().map(Some)
+    }
+
+    /// The flag of the first rank, which decides for all of them.
+    pub fn decided(&self, flag: bool) -> Result<bool> {
+        Ok(self.to_all(vec![u8::from(flag)])?.first().is_some_and(|part| part.first() == Some(&1)))
+    }
+
     /// Whether `flag` is set on any rank.
     pub fn any(&self, flag: bool) -> Result<bool> {
         Ok(self.to_all(vec![u8::from(flag)])?.iter().any(|part| part.first() == Some(&1)))
@@ -129,14 +180,16 @@ impl Group {
 
     /// Tells the other ranks why this one stops, so that they stop with the same reason in place of waiting for it. Does nothing
     /// if they know, or if they have failed.
-    pub fn announce(&self, error: &Error) {
+    pub fn announce(&self, error: &impl Display) {
         if let Some(transport) = &self.transport
-            && !self.failed.load(Ordering::Relaxed)
+            && self.failed.get().is_none()
         {
-            let part = [&[FAILURE], error.to_string().as_bytes()].concat();
+            let mut part = error.to_string().into_bytes();
+            part.push(FAILURE);
+            transport.signal();
             // There is nobody left to tell that this fails, too.
             let _ = self.transfer(&**transport, vec![part; transport.size()]);
-            self.failed.store(true, Ordering::Relaxed);
+            self.fail(error.to_string());
         }
     }
 

@@ -1,13 +1,16 @@
 //! Ranks that are processes of MPI.
 use super::{Group, Transport};
 use crate::error::{Error, Result};
-use mpi::collective::SystemOperation;
-use mpi::datatype::{Partition, PartitionMut};
 use mpi::environment::{Threading, Universe};
-use mpi::traits::{Communicator, CommunicatorCollectives};
+use mpi::request::scope;
+use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
 
-/// Bytes that a rank sends and receives in one call at most, because MPI counts in 32 bits.
-const MOST: u64 = 1 << 30;
+/// Bytes of one message at most, because MPI counts in 32 bits.
+const MOST: usize = 1 << 30;
+
+/// The tags of what an exchange sends, and of a signal.
+const MESSAGE: i32 = 0;
+const SIGNAL: i32 = 1;
 
 struct World {
     universe: Universe,
@@ -15,11 +18,18 @@ struct World {
     size: usize,
 }
 
-/// The group of this process; an error if MPI has been started before. MPI ends when the group is dropped.
-pub fn group() -> Result<Group> {
+/// The group of this process, which was started as one of `size`; an error if MPI does not know of the others. MPI ends when the
+/// group is dropped.
+pub fn group(size: usize) -> Result<Group> {
     let started = mpi::initialize_with_threading(Threading::Funneled);
     let (universe, _) = started.ok_or_else(|| Error::Run("MPI cannot be started twice".into()))?;
-    let (rank, size) = (universe.world().rank() as usize, universe.world().size() as usize);
+    let (rank, found) = (universe.world().rank() as usize, universe.world().size() as usize);
+    if found != size {
+        return Err(Error::Run(format!(
+            "started as one of {size} processes, but MPI finds {found}: start it with the mpirun of the MPI that this program \
+             was built with, or with an srun that supports it (srun --mpi=list)"
+        )));
+    }
     Ok(Group::new(World { universe, rank, size }))
 }
 
@@ -32,57 +42,54 @@ impl Transport for World {
         self.size
     }
 
-    fn exchange(&self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+    fn exchange(&self, mut parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         let world = self.universe.world();
         let lengths: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
         let mut coming = vec![0u64; self.size];
         world.all_to_all_into(&lengths[..], &mut coming[..]);
-        // All ranks must make the same number of calls.
-        let (own, mut longest) = (lengths.iter().copied().max().unwrap_or(0), 0u64);
-        world.all_reduce_into(&own, &mut longest, SystemOperation::max());
-        let chunk = (MOST / self.size as u64).max(1);
-        let mut received: Vec<Vec<u8>> = coming.iter().map(|&n| Vec::with_capacity(n as usize)).collect();
-        for from in (0..longest).step_by(chunk as usize) {
-            let piece = |length: u64| length.saturating_sub(from).min(chunk) as usize;
-            let (send, receive) = (pieces(&lengths, piece), pieces(&coming, piece));
-            let mut out = Vec::with_capacity(send.total);
-            for part in &parts {
-                let size = piece(part.len() as u64);
-                let start = (from as usize).min(part.len());
-                out.extend_from_slice(&part[start..start + size]);
+        // What is for this rank itself is not copied.
+        let own = std::mem::take(&mut parts[self.rank]);
+        coming[self.rank] = 0;
+        let mut received: Vec<Vec<u8>> = coming.iter().map(|&length| vec![0; length as usize]).collect();
+        scope(|scope| {
+            let mut requests = vec![];
+            for (rank, part) in received.iter_mut().enumerate() {
+                let from = world.process_at_rank(rank as i32);
+                requests.extend(
+                    part.chunks_mut(MOST).map(|chunk| from.immediate_receive_into_with_tag(scope, chunk, MESSAGE)),
+                );
             }
-            let mut found = vec![0u8; receive.total];
-            {
-                let sent = Partition::new(&out[..], &send.counts[..], &send.starts[..]);
-                let mut taken = PartitionMut::new(&mut found[..], &receive.counts[..], &receive.starts[..]);
-                world.all_to_all_varcount_into(&sent, &mut taken);
+            for (rank, part) in parts.iter().enumerate() {
+                let to = world.process_at_rank(rank as i32);
+                requests.extend(part.chunks(MOST).map(|chunk| to.immediate_send_with_tag(scope, chunk, MESSAGE)));
             }
-            let mut rest = &found[..];
-            for (part, &count) in received.iter_mut().zip(&receive.counts) {
-                let (piece, after) = rest.split_at(count as usize);
-                part.extend_from_slice(piece);
-                rest = after;
-            }
-        }
+            requests.into_iter().for_each(|request| request.wait_without_status());
+        });
+        received[self.rank] = own;
         Ok(received)
     }
-}
 
-/// Sizes and places of the pieces of one call.
-struct Pieces {
-    counts: Vec<i32>,
-    starts: Vec<i32>,
-    total: usize,
-}
-
-fn pieces(lengths: &[u64], piece: impl Fn(u64) -> usize) -> Pieces {
-    let (mut counts, mut starts, mut total) = (vec![], vec![], 0);
-    for &length in lengths {
-        let size = piece(length);
-        // Both fit: a call moves at most `MOST` bytes.
-        counts.push(size as i32);
-        starts.push(total as i32);
-        total += size;
+    fn signal(&self) {
+        let world = self.universe.world();
+        for rank in (0..self.size).filter(|&rank| rank != self.rank) {
+            // An empty message does not wait for its receiver.
+            world.process_at_rank(rank as i32).send_with_tag(&[0u8; 0][..], SIGNAL);
+        }
     }
-    Pieces { counts, starts, total }
+
+    fn signalled(&self) -> bool {
+        let world = self.universe.world();
+        let found = world.any_process().immediate_probe_with_tag(SIGNAL);
+        let Some(status) = found else { return false };
+        let from = world.process_at_rank(status.source_rank());
+        from.receive_into_with_tag(&mut [0u8; 0][..], SIGNAL);
+        true
+    }
+}
+
+impl Drop for World {
+    /// MPI wants that every message is received: ranks that waited in an exchange have not looked for signals.
+    fn drop(&mut self) {
+        while self.signalled() {}
+    }
 }

@@ -12,8 +12,25 @@ impl Packed {
     }
 
     pub fn f32s(&mut self, values: &[f32]) {
-        self.0.extend((4 * values.len() as u64).to_le_bytes());
-        self.0.reserve(4 * values.len());
+        self.joined(&[values]);
+    }
+
+    /// The values of all `parts`, as if they were one list.
+    pub fn joined(&mut self, parts: &[&[f32]]) {
+        let count: usize = parts.iter().map(|part| part.len()).sum();
+        // One byte more, with which the group marks what a message holds.
+        self.0.reserve(4 * count + 9);
+        self.0.extend((4 * count as u64).to_le_bytes());
+        for part in parts {
+            let start = self.0.len();
+            self.0.resize(start + 4 * part.len(), 0);
+            let (places, _) = self.0[start..].as_chunks_mut::<4>();
+            places.iter_mut().zip(*part).for_each(|(place, v)| *place = v.to_le_bytes());
+        }
+    }
+
+    /// As many numbers as the reader expects.
+    pub fn u64s(&mut self, values: &[u64]) {
         values.iter().for_each(|v| self.0.extend(v.to_le_bytes()));
     }
 
@@ -41,17 +58,28 @@ impl<'a> Unpacked<'a> {
         Ok(numbers.iter().map(|b| f64::from_le_bytes(*b)).collect())
     }
 
+    pub fn u64s<const N: usize>(&mut self) -> Result<[u64; N]> {
+        let mut numbers = [0; N];
+        for number in &mut numbers {
+            let (bytes, rest) = self.0.split_first_chunk::<8>().ok_or_else(damaged)?;
+            (*number, self.0) = (u64::from_le_bytes(*bytes), rest);
+        }
+        Ok(numbers)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     fn slice(&mut self) -> Result<&'a [u8]> {
-        let damaged =
-            || Error::Run("another rank has sent something else than expected; do all run the same version?".into());
-        let (length, rest) = self.0.split_first_chunk::<8>().ok_or_else(damaged)?;
-        let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| damaged())?;
-        let (found, rest) = rest.split_at_checked(length).ok_or_else(damaged)?;
+        let [length] = self.u64s()?;
+        let length = usize::try_from(length).map_err(|_| damaged())?;
+        let (found, rest) = self.0.split_at_checked(length).ok_or_else(damaged)?;
         self.0 = rest;
         Ok(found)
     }
+}
+
+fn damaged() -> Error {
+    Error::Run("another rank has sent something else than expected; do all run the same version?".into())
 }

@@ -16,6 +16,7 @@ mod measure;
 mod merge;
 mod network;
 mod page;
+mod pass;
 mod plan;
 mod profiles;
 mod ready;

@@ -6,11 +6,14 @@ use super::{Results, results};
 use crate::checkpoint::{self, Checkpoint};
 use crate::engine::Device;
 use crate::error::{Error, Result};
+use crate::files::is_writable;
 use crate::generate::Pipeline;
 use crate::generate::Shard;
+use crate::ranks::{self, Group};
 use crate::torchfile::Weights;
 use crate::train::StepReport;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The part of the work that a run does.
@@ -97,6 +100,8 @@ pub struct Outcome {
 
 /// Trains the models that are missing, measures the cells that are missing, and writes table, charts and report. A run
 /// that was killed or stopped continues where it was. If a model fails, the others are still completed.
+///
+/// Ranks divide the models among them, then the cells; the first one brings the results together.
 pub fn run(
     plan: &Plan,
     options: &Options,
@@ -104,6 +109,20 @@ pub fn run(
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Event),
 ) -> Result<(Outcome, Results)> {
+    let group = ranks::current();
+    if group.size() > 1 && options.shard != Shard::ALL {
+        return Err(Error::request("either shards or ranks divide a study, not both"));
+    }
+    let shard = options.shard.of_rank(&group);
+    let options = &Options { shard, ..options.clone() };
+    let others = Arc::clone(&group);
+    let tell = &mut |event: Event| {
+        tell(event);
+        // If another rank has failed, this one need not do its part. The next exchange returns the reason.
+        if others.check().is_err() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
     // Before anything is trained: a missing reference or wrong weights are reported at once.
     let evaluator = Evaluator::open(plan, options.weights.as_deref(), options.only != Only::Train, device)?;
     let dir = StudyDir(options.out.clone());
@@ -115,31 +134,12 @@ pub fn run(
         record = before;
     }
     let (done, failed) = (0.into(), vec![]);
-    let mut work = Work { plan, options, device, stop, dir, record, evaluator, done, all: 0, measured: 0, failed };
+    let mut work =
+        Work { plan, options, device, stop, group, dir, record, evaluator, done, all: 0, measured: 0, failed };
     work.check_models()?;
-    work.dir.create()?;
-    // Written before the work, so that a run that is killed can be resumed and merged.
-    write(&work.dir.record(), &work.record)?;
-    work.remove_outdated_identities()?;
+    work.begin()?;
     work.all = work.estimate()?;
-    for number in 0..plan.models.len() {
-        if work.stopped() {
-            break;
-        }
-        if work.owns_model(number) && !work.is_finished(number)? {
-            match work.ready(number, tell) {
-                Ok(true) => (),
-                Ok(false) => break,
-                Err(error) => {
-                    work.failed.push(error.to_string());
-                    continue;
-                }
-            }
-        }
-        if options.only != Only::Train {
-            work.measure_model(number, tell)?;
-        }
-    }
+    work.pass(tell)?;
     let now: Option<Record> = readable(&work.dir.record());
     let Some(now) = now.filter(|now| now.continues(&work.record)) else {
         return Err(Error::file(
@@ -150,7 +150,9 @@ pub fn run(
     // Another process may have recorded the weights of the metric, if this one only trained.
     let record = if now.facts.len() > work.record.facts.len() { now } else { work.record.clone() };
     let results = results::collate(&work.dir, record)?;
-    results.save(&work.dir)?;
+    if work.group.is_first() {
+        results.save(&work.dir)?;
+    }
     let (done, cells) = results.progress();
     let stopped = work.stopped();
     Ok((Outcome { measured: work.measured, done, cells, stopped, failed: work.failed }, results))
@@ -162,14 +164,15 @@ pub(super) struct Work<'a> {
     pub(super) options: &'a Options,
     pub(super) device: &'a Device,
     pub(super) stop: &'a AtomicBool,
+    pub(super) group: Arc<Group>,
     pub(super) dir: StudyDir,
-    record: Record,
+    pub(super) record: Record,
     pub(super) evaluator: Evaluator,
     /// Network evaluations done and to do in this run.
     pub(super) done: std::cell::Cell<u64>,
     pub(super) all: u64,
-    measured: usize,
-    failed: Vec<String>,
+    pub(super) measured: usize,
+    pub(super) failed: Vec<String>,
 }
 
 impl Work<'_> {
@@ -191,12 +194,14 @@ impl Work<'_> {
         let place = earlier * axes.columns().len() * axes.seeds.len() + place;
         match self.options.only {
             Only::Sample => place as u64 % count == index,
+            // All models are trained before ranks measure.
+            _ if self.group.size() > 1 => place as u64 % count == index,
             _ => self.owns_model(number),
         }
     }
 
     /// Removes identities of other models with the same names, which an earlier study in this directory has left.
-    fn remove_outdated_identities(&self) -> Result<()> {
+    pub(super) fn remove_outdated_identities(&self) -> Result<()> {
         for model in &self.plan.models {
             let Some(known) = self.dir.known(&model.training) else { continue };
             if !known.is_of(model)? {
@@ -266,26 +271,31 @@ impl Work<'_> {
         Ok(all)
     }
 
-    /// Measures the cells of a model that belong to this shard and have no result.
-    fn measure_model(&mut self, number: usize, tell: &mut dyn FnMut(Event)) -> Result<()> {
-        let Some(identity) = self.dir.known(&self.plan.models[number].training) else { return Ok(()) };
+    /// The cells of a model that belong to this shard and have no result.
+    pub(super) fn missing(&self, number: usize) -> Result<Vec<Cell>> {
+        let Some(identity) = self.dir.known(&self.plan.models[number].training) else { return Ok(vec![]) };
         let all = self.cells(number, Some(&identity))?;
         let wanted = all.into_iter().enumerate().filter(|(place, _)| self.owns_cell(number, *place));
-        let missing: Vec<Cell> =
-            wanted.map(|(_, cell)| cell).filter(|cell| self.dir.result(&cell.key).is_none()).collect();
-        if missing.is_empty() {
+        Ok(wanted.map(|(_, cell)| cell).filter(|cell| self.dir.result(&cell.key).is_none()).collect())
+    }
+
+    /// Prepares the reference for the measurements; false if the run was stopped before the end.
+    pub(super) fn prepare(&mut self, tell: &mut dyn FnMut(Event)) -> Result<bool> {
+        // The statistics of the reference go to the shared directory of models, where other studies find them, unless it is
+        // read-only.
+        let writable = self.options.models.clone().filter(|models| is_writable(models));
+        let cache = writable.unwrap_or_else(|| self.options.out.clone());
+        let mut progress = |done, all| tell(Event::Reference { done, all });
+        let (stop, shared) = (self.stop, self.options.models.as_deref());
+        self.evaluator.prepare(&cache, shared, &|| stop.load(Ordering::Relaxed), &mut progress)
+    }
+
+    /// Measures the cells of a model that belong to this shard and have no result.
+    pub(super) fn measure_model(&mut self, number: usize, tell: &mut dyn FnMut(Event)) -> Result<()> {
+        let Some(identity) = self.dir.known(&self.plan.models[number].training) else { return Ok(()) };
+        let missing = self.missing(number)?;
+        if missing.is_empty() || !self.evaluator.is_prepared() && !self.prepare(tell)? {
             return Ok(());
-        }
-        if !self.evaluator.is_prepared() {
-            // The statistics of the reference go to the shared directory of models, if possible, where other studies
-            // find them.
-            let writable = self.options.models.clone().filter(|models| is_writable(models));
-            let cache = writable.unwrap_or_else(|| self.options.out.clone());
-            let mut progress = |done, all| tell(Event::Reference { done, all });
-            let (stop, shared) = (self.stop, self.options.models.as_deref());
-            if !self.evaluator.prepare(&cache, shared, &|| stop.load(Ordering::Relaxed), &mut progress)? {
-                return Ok(());
-            }
         }
         if let Err(error) = self.measure_cells(number, &identity, missing, tell) {
             self.failed.push(format!("model {}: {error}", self.plan.models[number].training.name));
@@ -331,10 +341,4 @@ impl Work<'_> {
         }
         Ok(())
     }
-}
-
-/// Whether files can be created in a directory: a shared directory of models may be read-only.
-fn is_writable(dir: &Path) -> bool {
-    let probe = dir.join(format!(".probe-{}", std::process::id()));
-    std::fs::File::create(&probe).is_ok() && std::fs::remove_file(&probe).is_ok()
 }

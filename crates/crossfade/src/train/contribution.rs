@@ -43,7 +43,7 @@ impl Contribution {
         // The discriminator of an autoencoder has no gradients in the first steps.
         packed.f64s(&[self.gradients.len() as f64]);
         for (gradients, optimiser) in self.gradients.iter().zip(optimisers) {
-            packed.f32s(&optimiser.gradients_for(rank, gradients));
+            packed.joined(&optimiser.gradients_for(rank, gradients));
         }
         for (place, momentum, values) in &self.moments {
             packed.f64s(&[*place as f64]);

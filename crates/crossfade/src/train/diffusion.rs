@@ -170,18 +170,11 @@ impl<'a> DiffusionTraining<'a> {
         // The loader skips the samples of the steps that are done, so that a resumed run continues the same order.
         let first = state.step * (plan.batch * plan.accumulate) as u64;
         let latent = state.latent.as_ref();
-        let group = ranks::current();
-        // A cache that is missing is written by the first rank; the others read it.
-        if cache.is_some() && !group.is_first() {
-            group.wait()?;
-        }
         let loader = match loading.share.of_step() {
-            0 => None,
+            // All ranks share the encoding of images into a cache that is missing.
+            0 if cache.is_none() => None,
             _ => Some(Batches::start(Arc::clone(&dataset), task, loading, first, latent, cache, &mut |_, _| ())?),
         };
-        if cache.is_some() && group.is_first() {
-            group.wait()?;
-        }
         Ok((Self { config, device, state, dataset, classes, loader, teacher }, passed_over))
     }
 }

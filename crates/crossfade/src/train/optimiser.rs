@@ -1,16 +1,18 @@
 //! AdamW and the moving averages of a network's weights, and their state in checkpoints.
+mod shared;
+
 use crate::checkpoint::average_prefix;
 use crate::config::OptimConfig;
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::nn::weights::{apply, collect};
-use crate::ranks::{self, Group, Packed, Unpacked};
+use crate::ranks::{self, Group};
 use crate::tensorfile::{HostTensor, TensorMap};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use crossfade_kernels::{AdamW, adamw_step, all_finite, ema_update, sum_sq};
 use crossfade_math::{EmaAction, PowerProfile};
-use std::borrow::Cow;
+use shared::owners;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -86,19 +88,6 @@ fn have_gradients<M: Module>(net: &M) -> Vec<bool> {
     found.0
 }
 
-/// The owner of each parameter, for `ranks` ranks: the largest parameters first, each to the rank that has the least so far.
-fn owners(sizes: &[usize], ranks: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..sizes.len()).collect();
-    order.sort_by_key(|&i| std::cmp::Reverse(sizes[i]));
-    let (mut load, mut owners) = (vec![0; ranks], vec![0; sizes.len()]);
-    for i in order {
-        let least = (0..ranks).min_by_key(|&rank| load[rank]).unwrap_or(0);
-        owners[i] = least;
-        load[least] += sizes[i];
-    }
-    owners
-}
-
 /// The hyper-parameters of AdamW for the `count`-th update of weights whose gradients have this global norm.
 pub(crate) fn adamw(optim: &OptimConfig, lr: f64, count: u64, norm: f64) -> AdamW {
     AdamW {
@@ -134,56 +123,6 @@ impl Optimiser {
         }
     }
 
-    /// The group of ranks that trains.
-    pub(super) fn group(&self) -> &Group {
-        &self.group
-    }
-
-    fn is_own(&self, parameter: usize) -> bool {
-        self.owners[parameter] == self.group.rank()
-    }
-
-    /// The gradients of the parameters of `rank`, one after the other.
-    pub(super) fn gradients_for(&self, rank: usize, gradients: &Gradients) -> Vec<f32> {
-        let own = self.owners.iter().zip(&gradients.0).filter(|(owner, _)| **owner == rank);
-        own.flat_map(|(_, values)| values).copied().collect()
-    }
-
-    /// Gradients of the own parameters from [`Optimiser::gradients_for`] of another rank.
-    pub(super) fn own_gradients(&self, values: &[f32]) -> Result<Gradients> {
-        self.split(values, |i| self.is_own(i)).map(Gradients)
-    }
-
-    /// Values of the parameters for which `holds` is true, one after the other, as a list of all parameters: the others are
-    /// empty.
-    fn split(&self, mut values: &[f32], holds: impl Fn(usize) -> bool) -> Result<Vec<Vec<f32>>> {
-        let damaged =
-            || Error::Run("another rank has sent parameters of another size; do all run the same version?".into());
-        let mut all = vec![];
-        for (i, (_, shape)) in self.names.iter().enumerate() {
-            let size = if holds(i) { shape.iter().product() } else { 0 };
-            let (own, rest) = values.split_at_checked(size).ok_or_else(damaged)?;
-            all.push(own.to_vec());
-            values = rest;
-        }
-        if values.is_empty() { Ok(all) } else { Err(damaged()) }
-    }
-
-    /// The global L2 norm of gradients whose parts the ranks have. Squares are added in the order of the parameters, so that it
-    /// does not depend on the number of ranks.
-    pub(super) fn norm(&self, gradients: &Gradients) -> Result<f64> {
-        if self.group.size() == 1 {
-            return Ok(gradients.norm());
-        }
-        let squares: Vec<f64> = gradients.0.iter().map(|g| sum_sq(g)).collect();
-        let mut packed = Packed::default();
-        packed.f64s(&squares);
-        let all = self.group.to_all(packed.0)?;
-        let all = all.iter().map(|part| Unpacked(part).f64s()).collect::<Result<Vec<_>>>()?;
-        let of = |(i, &owner): (usize, &usize)| all[owner].get(i).copied().unwrap_or(f64::NAN);
-        Ok(self.owners.iter().enumerate().map(of).sum::<f64>().sqrt())
-    }
-
     /// The same with power-function averages of these profiles.
     pub fn with_averages(mut self, profiles: Vec<PowerProfile>) -> Self {
         self.averages = profiles.into_iter().map(|profile| (profile, self.ema.clone())).collect();
@@ -193,66 +132,6 @@ impl Optimiser {
     /// One step of AdamW and of the moving averages (§2.5); returns the network with the new weights.
     pub fn update<M: Module>(&mut self, net: M, grads: &Gradients, hyper: AdamW, action: EmaAction) -> M {
         net.map(&mut Update { at: 0, grads, hyper, action, state: self })
-    }
-
-    /// `net` with the new values of the parameters that other ranks own; sends them those of the own ones.
-    pub(super) fn synchronise<M: Module>(&self, net: M) -> Result<M> {
-        if self.group.size() == 1 {
-            return Ok(net);
-        }
-        let weights = collect(&net);
-        let sent = |i: usize| self.trained[i] && self.is_own(i);
-        let own: Vec<f32> =
-            weights.into_iter().enumerate().filter(|(i, _)| sent(*i)).flat_map(|(_, (_, _, w))| w).collect();
-        let mut packed = Packed::default();
-        packed.f32s(&own);
-        let received = self.group.to_all(packed.0)?;
-        let mut values: Vec<Option<Vec<f32>>> = vec![None; self.names.len()];
-        for (rank, part) in received.iter().enumerate().filter(|(rank, _)| *rank != self.group.rank()) {
-            let holds = |i: usize| self.trained[i] && self.owners[i] == rank;
-            let parts = self.split(&Unpacked(part).f32s()?, holds)?;
-            for (i, part) in parts.into_iter().enumerate().filter(|(i, _)| holds(*i)) {
-                values[i] = Some(part);
-            }
-        }
-        Ok(net.map(&mut Replace { at: 0, values }))
-    }
-
-    /// The state of all parameters on the first rank, to be written or looked at there; none on the others. Alone, that is this
-    /// state itself.
-    pub(super) fn gathered(&self) -> Result<Option<Cow<'_, Self>>> {
-        if self.group.size() == 1 {
-            return Ok(Some(Cow::Borrowed(self)));
-        }
-        let mut packed = Packed::default();
-        for values in self.kept() {
-            packed.f32s(&values.concat());
-        }
-        let received = self.group.to_first(packed.0)?;
-        if !self.group.is_first() {
-            return Ok(None);
-        }
-        let mut all = self.clone();
-        for (rank, part) in received.iter().enumerate() {
-            let mut part = Unpacked(part);
-            for kept in all.kept_mut() {
-                let parts = self.split(&part.f32s()?, |i| self.owners[i] == rank)?;
-                for (i, values) in parts.into_iter().enumerate().filter(|(i, _)| self.owners[*i] == rank) {
-                    kept[i] = values;
-                }
-            }
-        }
-        Ok(Some(Cow::Owned(all)))
-    }
-
-    /// Every list of values that owners keep.
-    fn kept(&self) -> Vec<&Vec<Vec<f32>>> {
-        [&self.ema, &self.m, &self.v].into_iter().chain(self.averages.iter().map(|(_, values)| values)).collect()
-    }
-
-    fn kept_mut(&mut self) -> Vec<&mut Vec<Vec<f32>>> {
-        let averages = self.averages.iter_mut().map(|(_, values)| values);
-        [&mut self.ema, &mut self.m, &mut self.v].into_iter().chain(averages).collect()
     }
 
     /// Weights, moving averages and moments as tensors of a checkpoint; `prefix` is put before the names of the parameters.
@@ -365,20 +244,4 @@ fn replaced<const D: usize>(id: ParamId, values: Vec<f32>, shape: [usize; D], de
     let mut new = Param::from_tensor(from_vec(values, shape, device));
     new.id = id;
     new
-}
-
-/// Visits the parameters in order and replaces those that have a value here.
-struct Replace {
-    at: usize,
-    values: Vec<Option<Vec<f32>>>,
-}
-
-impl ModuleMapper for Replace {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let value = self.values[self.at].take();
-        self.at += 1;
-        let Some(values) = value else { return param };
-        let (id, tensor) = (param.id, param.val());
-        replaced(id, values, tensor.dims(), &tensor.device())
-    }
 }

@@ -38,6 +38,13 @@ pub enum EvalCommand {
     Statistics(statistics::StatisticsCommand),
 }
 
+impl EvalCommand {
+    /// Whether ranks share the work.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Features(features::FeaturesCommand::Stats(_)))
+    }
+}
+
 /// Measures what was asked for.
 pub fn run(command: &EvalCommand, context: &Context) -> Result<()> {
     match command {

@@ -3,6 +3,7 @@ use super::inception::{FEATURES, GROUP, Inception, Scratch};
 use super::protocol::Protocol;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
+use crate::ranks::{self, Packed, Unpacked};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::path::Path;
@@ -116,6 +117,38 @@ impl Extractor {
             // Passed on in order and by one thread, so that sums have the same rounding on any number of threads.
             values.chunks_exact(FEATURES).try_for_each(&mut *sink)?;
             progress(first + count, total);
+        }
+        Ok(())
+    }
+
+    /// As [`Self::each_of`], where ranks share the work: each computes some of the features, and every rank gets all of them, in
+    /// the order of the set. All ranks call this.
+    pub(super) fn each_together(
+        &self,
+        images: &dyn Dataset,
+        range: Range<usize>,
+        sink: &mut dyn FnMut(&[f32]) -> Result<()>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        let group = ranks::current();
+        if group.size() == 1 {
+            return self.each_of(images, range, sink, progress);
+        }
+        let portion = range.len().div_ceil(group.size()).min(PORTION);
+        for round in range.clone().step_by((portion * group.size()).max(1)) {
+            let place = |rank: usize| (round + portion * rank).min(range.end);
+            let mut own = vec![];
+            let mut keep = |row: &[f32]| {
+                own.extend_from_slice(row);
+                Ok(())
+            };
+            self.each_of(images, place(group.rank())..place(group.rank() + 1), &mut keep, &mut |_, _| ())?;
+            let mut packed = Packed::default();
+            packed.f32s(&own);
+            for part in group.to_all(packed.0)? {
+                Unpacked(&part).f32s()?.chunks_exact(FEATURES).try_for_each(&mut *sink)?;
+            }
+            progress(place(group.size()), images.len());
         }
         Ok(())
     }

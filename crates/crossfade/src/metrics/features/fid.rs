@@ -5,6 +5,8 @@ use super::set_distance::{SetDistance, SetFeatures};
 use super::{Extractor, FEATURES, FeatureSums, Gaussian, Protocol, Statistics};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
+use crate::files::create_directories;
+use crate::ranks;
 use std::ops::Range;
 
 pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
@@ -44,19 +46,28 @@ impl SetFeatures for Extractor {
             return Statistics::of(self, images, work.progress)?.with_sums().map(Some);
         };
         let name = format!("reference-{}.npz", store.key);
-        let places = store.shared.into_iter().chain([store.cache]).map(|place| place.join(&name));
-        // The name contains a hash of everything the statistics depend on, so an existing file is always right.
-        if let Some(stored) = places.into_iter().find(|place| place.is_file()) {
-            return Statistics::load(&stored)?.with_sums().map(Some);
-        }
-        std::fs::create_dir_all(store.cache).map_err(Error::io(store.cache))?;
         let complete = store.cache.join(&name);
         let part = complete.with_extension("part.npz");
+        let places = store.shared.into_iter().chain([store.cache]).map(|place| place.join(&name));
+        // The name contains a hash of everything the statistics depend on, so an existing file is always right. Ranks must
+        // agree on whether there is one, although another process may be writing it.
+        let (stored, group) = (places.into_iter().find(|place| place.is_file()), ranks::current());
+        if group.decided(stored.is_some())? {
+            let missing = || {
+                Error::Run(format!("{name} is not in the directory of this rank; all ranks must see the same files"))
+            };
+            // A run that was killed between the last two calls below has left its parts.
+            let _ = std::fs::remove_file(&part);
+            return Statistics::load(&stored.ok_or_else(missing)?)?.with_sums().map(Some);
+        }
+        create_directories(store.cache)?;
         let made = Statistics::resumed(self, images, (&part, CHECKPOINT_BLOCKS), work.stop, work.progress)?;
         let Some(made) = made else { return Ok(None) };
-        made.save(&complete)?;
-        // Another shard that works in the same directory may have removed it already.
-        let _ = std::fs::remove_file(&part);
+        if group.is_first() {
+            made.save(&complete)?;
+            // Another shard that works in the same directory may have removed it already.
+            let _ = std::fs::remove_file(&part);
+        }
         made.with_sums().map(Some)
     }
 

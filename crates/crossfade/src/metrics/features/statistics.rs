@@ -6,6 +6,7 @@ use super::sums::BLOCK;
 use super::{Extractor, FeatureSums, Gaussian, Protocol};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
+use crate::ranks;
 use std::path::Path;
 
 /// Statistics of the features of an image set.
@@ -29,14 +30,14 @@ impl Statistics {
     }
 
     /// The statistics of an image set. Features are summed and not kept, so that the memory does not depend on the
-    /// number of images.
+    /// number of images. Ranks share the images, and all of them get the result.
     pub fn of(extractor: &Extractor, images: &dyn Dataset, progress: &mut dyn FnMut(usize, usize)) -> Result<Self> {
         let mut sums = FeatureSums::new(super::FEATURES);
         let mut add = |row: &[f32]| {
             sums.push(row);
             Ok(())
         };
-        extractor.each(images, &mut add, progress)?;
+        extractor.each_together(images, 0..images.len(), &mut add, progress)?;
         Self::new(sums, Some(extractor.protocol()), Some(extractor.hash().to_owned()))
     }
 
@@ -61,10 +62,11 @@ impl Statistics {
         let stored = Self::load(part).ok().filter(|stored| stored.check_made_by(extractor).is_ok());
         let stored = stored.and_then(|stored| stored.sums).filter(fits);
         let mut sums = stored.unwrap_or_else(|| FeatureSums::new(super::FEATURES));
-        let mut done = sums.count() as usize;
+        let (mut done, group) = (sums.count() as usize, ranks::current());
+        group.agree(&[("number of images in stored statistics", done.to_string())])?;
         while done < total {
-            if stop() {
-                if done > 0 {
+            if group.any(stop())? {
+                if done > 0 && group.is_first() {
                     of(sums)?.save(part)?;
                 }
                 return Ok(None);
@@ -74,9 +76,9 @@ impl Statistics {
                 sums.push(row);
                 Ok(())
             };
-            extractor.each_of(images, done..end, &mut add, progress)?;
+            extractor.each_together(images, done..end, &mut add, progress)?;
             done = end;
-            if done < total && done.is_multiple_of(every) {
+            if done < total && done.is_multiple_of(every) && group.is_first() {
                 of(sums.clone())?.save(part)?;
             }
         }

@@ -52,6 +52,7 @@ pub enum FeaturesCommand {
   crossfade eval stats samples[0:5000] shard-0.npz
 
 The file holds mu and sigma as pytorch-fid has them, and the sums (n, sum, outer) that `eval merge` adds up.
+Processes that mpirun or srun has started share the images and write one file, the same as that of one process.
 
 {SOURCES}"))]
     Stats(StatsArgs),

@@ -1,5 +1,5 @@
 //! `crossfade eval stats` and `merge`: statistics in files.
-use super::sources::images;
+use super::sources::{enough, images};
 use super::{MergeArgs, StatsArgs};
 use crate::context::Context;
 use anyhow::{Context as _, Result};
@@ -7,6 +7,7 @@ use crossfade::Error;
 use crossfade::error::Shown;
 use crossfade::metrics::Report;
 use crossfade::metrics::features::{Statistics, stated};
+use crossfade::ranks;
 use std::path::Path;
 
 fn report(metric: &str, statistics: &Statistics, out: &Path) -> Report {
@@ -19,11 +20,14 @@ fn report(metric: &str, statistics: &Statistics, out: &Path) -> Report {
 pub fn stats(args: &StatsArgs, context: &Context) -> Result<()> {
     check_output(&args.out)?;
     let images = images(&args.images)?;
+    enough(&args.images, images.len(), 2, "the covariance of their features")?;
     let extractor = args.network.extractor()?;
     let mut progress = context.progress("images", images.len() as u64);
     let statistics = Statistics::of(&extractor, &*images, &mut |done, all| progress.set(done as u64, all as u64))?;
     drop(progress);
-    statistics.save(&args.out)?;
+    if ranks::current().is_first() {
+        statistics.save(&args.out)?;
+    }
     let report = report("stats", &statistics, &args.out).with("source", images.describe());
     context.print(&report, serde_json::to_value(&report)?)
 }

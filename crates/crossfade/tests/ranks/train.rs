@@ -1,13 +1,10 @@
-//! Training on several ranks, here threads: the bytes are those of one process, for any number of ranks, and a rank that fails
-//! stops all of them.
-#![allow(clippy::unwrap_used)]
+//! Training: the bytes are those of one process, for any number of ranks, and a rank that fails stops all of them.
+use super::on_ranks;
 use crossfade::checkpoint;
 use crossfade::config::{AutoencoderRun, RunConfig};
 use crossfade::engine::Device;
-use crossfade::ranks::{self, Group, threads};
 use crossfade::train::{RunDir, train, train_autoencoder};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Three micro-batches a step, which two ranks share unevenly.
@@ -16,19 +13,19 @@ const TRAIN: &str = "[train]\nsteps = 4\nbatch = 2\naccumulate = 3\ncheckpoint_e
 const UNET: &str = "[network]\nresolution = 8\nwidth = 16\nmult = [1, 2]\nblocks = 1\nattention = []\ndropout = 0.1\n";
 const DATA: &str = "[data]\nkind = \"procedural\"\nlen = 40\n[optim]\nwarmup = 2\nema_after = 1\nema_every = 1\n";
 
-fn diffusion(extra: &str) -> RunConfig {
+pub fn diffusion(extra: &str) -> RunConfig {
     RunConfig::parse(&format!("{UNET}{DATA}{TRAIN}{extra}"), "test").unwrap()
 }
 
 /// A network with batch normalisations, whose running statistics depend on the order of the micro-batches.
-fn conditional() -> RunConfig {
+pub fn conditional() -> RunConfig {
     let network = "[network]\nkind = \"cond-unet\"\nchannels = 3\ncondition_channels = 4\nwidth = 16\nmult = [1, 2]\nheads = 1\n\
                    encoder = { kind = \"unet\", width = 16, stride = 2 }\ncondition_windows = [[4, 4], [2, 2]]\n\
                    feature_windows = [[4, 4], [2, 2]]\n[task]\nkind = \"inpainting\"\nsize = 16\nmask_channel = true\n";
     RunConfig::parse(&format!("{network}{DATA}{TRAIN}"), "test").unwrap()
 }
 
-fn autoencoder() -> AutoencoderRun {
+pub fn autoencoder() -> AutoencoderRun {
     let network = "[autoencoder]\nresolution = 16\nchannels = 3\nwidth = 32\nmult = [1, 1]\nblocks = 1\n\
                    [loss]\nperceptual = 0.0\ndisc_start = 1\ndisc_width = 8\ndisc_depth = 2\n";
     let train = TRAIN.split("[sample]").next().unwrap();
@@ -38,14 +35,14 @@ fn autoencoder() -> AutoencoderRun {
 /// A training in a directory: resumed or not, with the steps after which it is stopped.
 type Fit<'a> = &'a (dyn Fn(&Path, bool, u64) -> crossfade::Result<()> + Sync);
 
-fn fit(config: &RunConfig, dir: &Path, resume: bool, last: u64) -> crossfade::Result<()> {
+pub fn fit(config: &RunConfig, dir: &Path, resume: bool, last: u64) -> crossfade::Result<()> {
     let stop = AtomicBool::new(false);
     let run = RunDir(dir.to_path_buf());
     let mut report = |step: &crossfade::train::StepReport| stop.store(step.step >= last, Ordering::Relaxed);
     train(config, &run, &Device::flex(), resume, &stop, &mut report).map(|_| ())
 }
 
-fn fit_autoencoder(config: &AutoencoderRun, dir: &Path, resume: bool, last: u64) -> crossfade::Result<()> {
+pub fn fit_autoencoder(config: &AutoencoderRun, dir: &Path, resume: bool, last: u64) -> crossfade::Result<()> {
     let stop = AtomicBool::new(false);
     let mut hear = |event: crossfade::train::Event| {
         if let crossfade::train::Event::Step(step) = event {
@@ -53,24 +50,6 @@ fn fit_autoencoder(config: &AutoencoderRun, dir: &Path, resume: bool, last: u64)
         }
     };
     train_autoencoder(config, &RunDir(dir.to_path_buf()), &Device::flex(), resume, &stop, &mut hear).map(|_| ())
-}
-
-/// Runs `work` on `size` ranks; their results in order.
-fn on_ranks<T: Send>(size: usize, work: impl Fn(&Group) -> T + Sync) -> Vec<T> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = threads::groups(size)
-            .into_iter()
-            .map(|group| {
-                let work = &work;
-                scope.spawn(move || {
-                    let group = Arc::new(group);
-                    ranks::enter(Arc::clone(&group));
-                    work(&group)
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
 }
 
 /// All files of the checkpoints, in the order of the steps.

@@ -1,0 +1,351 @@
+#!/usr/bin/env python3
+"""Runs the program as several ranks of Open MPI and compares every byte with one process.
+
+  python3 tools/ranks.py BINARY kinds     every kind of training on 1 to 4 ranks, and resumed from 4 on 2
+  python3 tools/ranks.py BINARY kills     SIGKILL of a random rank at 20 moments, each time resumed on another number of ranks
+  python3 tools/ranks.py BINARY verbs     sample, sweep, eval stats and tasks over folders; ranks that fail
+  python3 tools/ranks.py BINARY hosts     two hosts, which are network namespaces (as root): bytes, and one of them cut off
+
+BINARY is the program with the feature mpi. Scratch files go to --work, which is removed first.
+"""
+import argparse
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TRAIN = """
+[train]
+steps = 50
+batch = 2
+accumulate = 4
+checkpoint_every = 10
+log_every = 1
+sample_every = 50
+keep = 5
+loader_threads = 1
+"""
+SMALL = """
+[optim]
+lr = 1e-3
+warmup = 5
+ema_after = 5
+ema_every = 1
+[data]
+kind = "procedural"
+len = 64
+""" + TRAIN
+UNET = """
+[network]
+resolution = 8
+width = 16
+mult = [1, 2]
+blocks = 1
+attention = [4]
+dropout = 0.1
+"""
+TASK = """
+[network]
+kind = "cond-unet"
+channels = 3
+condition_channels = 4
+width = 16
+mult = [1, 2]
+heads = 1
+encoder = { kind = "unet", width = 16, stride = 2 }
+condition_windows = [[4, 4], [2, 2]]
+feature_windows = [[4, 4], [2, 2]]
+[task]
+kind = "inpainting"
+size = 16
+mask_channel = true
+"""
+AUTOENCODER = """
+[autoencoder]
+resolution = 16
+channels = 3
+width = 32
+mult = [1, 1]
+blocks = 1
+[loss]
+perceptual = 0.0
+disc_start = 10
+disc_width = 8
+disc_depth = 2
+""" + SMALL.replace("sample_every = 50\n", "sample_every = 50\n")
+BASELINES = ["ddpm", "ddpm-x0", "vp", "ve", "edm", "flow", "lsgm", "cld"]
+ENVIRONMENT = {
+    **os.environ,
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    # Ranks that wait leave the cores to the others: there may be more ranks than cores.
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+
+
+class Failed(Exception):
+    """A check that does not hold."""
+
+
+def program(binary, ranks, *words):
+    """The command line on that many ranks; none for one process without mpirun."""
+    start = [] if ranks is None else ["mpirun", "-n", str(ranks)]
+    return [*start, str(binary), "--threads", "1", "--quiet", *map(str, words)]
+
+
+def run(command, **more):
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, **more)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr}")
+    return done.stdout
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def result(directory):
+    """Checkpoints and sheets of all runs below a directory by their hash, and their losses."""
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        name = str(path.relative_to(directory))
+        if path.suffix in (".safetensors", ".png"):
+            found[name] = digest(path)
+        elif path.name == "log.jsonl":
+            # Time is not the same in any two runs.
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            found[name] = [{k: v for k, v in line.items() if k != "images_per_second"} for line in lines]
+    if not found:
+        raise Failed(f"{directory} has no results")
+    return found
+
+
+def must_equal(got, wanted, what):
+    if got != wanted:
+        names = [name for name in sorted({*got, *wanted}) if got.get(name) != wanted.get(name)]
+        raise Failed(f"{what}: {', '.join(names[:5])} of one process are different")
+
+
+def kinds(work):
+    """The command line of every kind of training, by name; `OUT` stands for its directory."""
+
+    def config(name, text):
+        path = work / f"{name}.toml"
+        path.write_text(text)
+        return path
+
+    train = {"unconditional": UNET + SMALL, "task": TASK + SMALL, "autoencoder": AUTOENCODER}
+    for name in BASELINES:
+        train[name] = f'[process]\nkind = "{name}"\n' + UNET.replace("[network]", '[network]\ndecoders = "one"') + SMALL
+    latent = f'[latent]\nautoencoder = "{work}/autoencoder/alone"\n'
+    train["latent"] = latent + UNET + SMALL
+    cache = f'cache = "{work}/latents-RANKS.safetensors"\n'
+    train["latent-cache"] = latent + cache + UNET + SMALL
+    found = {name: ["train", config(name, text)] for name, text in train.items()}
+    teacher = work / "unconditional/alone"
+    sets = ["--set", "train.accumulate=4", "--set", "train.checkpoint_every=10"]
+    found["distillation"] = ["distill", teacher, "--to", "2,1", "--steps", "50", *sets]
+    return found
+
+
+def one_kind(binary, work, name, words):
+    def begin(label, ranks, *more):
+        # A cache names its file in the configuration, so each number of ranks has the same name in turn.
+        if name == "latent-cache":
+            (work / "latents-RANKS.safetensors").unlink(missing_ok=True)
+        return program(binary, ranks, *words, "--out", work / name / label, *more)
+
+    run(begin("alone", None))
+    wanted = result(work / name / "alone")
+    cache = work / "latents-RANKS.safetensors"
+    latents = digest(cache) if name == "latent-cache" else None
+    for ranks in (1, 2, 3, 4):
+        run(begin(str(ranks), ranks))
+        must_equal(result(work / name / str(ranks)), wanted, f"{name} on {ranks} ranks")
+        if latents and digest(cache) != latents:
+            raise Failed(f"{name} on {ranks} ranks: other latents in the cache")
+    out = work / name / "resumed"
+    seen = kill_when(begin("resumed", 4), lambda: any(out.rglob("step-00000020.safetensors")))
+    run(program(binary, 2, *words, "--out", out, "--resume"))
+    got = result(out)
+    last = [key for key in wanted if key.endswith("00000050.safetensors") or key.endswith("log.jsonl")]
+    must_equal({key: got.get(key) for key in last}, {key: wanted[key] for key in last}, f"{name} resumed")
+    print(f"{name}: {len(wanted)} files the same on 1, 2, 3 and 4 ranks; killed after step {seen} on 4, resumed on 2", flush=True)
+
+
+def newest(directory):
+    steps = [int(path.stem.split("-")[1]) for path in directory.rglob("checkpoints/step-*.safetensors")]
+    return max(steps, default=0)
+
+
+def ranks_of(mpirun):
+    """The processes that mpirun has started, on this machine."""
+    text = subprocess.run(["pgrep", "-P", str(mpirun.pid)], capture_output=True, text=True).stdout
+    return [int(pid) for pid in text.split()]
+
+
+def kill_when(command, due):
+    """Starts the command and kills a random rank when `due()`; the last step that was saved."""
+    out = Path(command[command.index("--out") + 1])
+    child = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while child.poll() is None and not due():
+        time.sleep(0.002)
+    pids = ranks_of(child)
+    if child.poll() is not None or not pids:
+        raise Failed(f"{' '.join(command)} ended before it could be killed: {child.stderr.read()}")
+    os.kill(random.choice(pids), signal.SIGKILL)
+    child.communicate(timeout=60)
+    if child.returncode == 0:
+        raise Failed("mpirun has not noticed that a rank was killed")
+    return newest(out)
+
+
+def test_kinds(binary, work, only):
+    began = time.time()
+    wanted = {name: words for name, words in kinds(work).items() if not only or name in only}
+    for name, words in wanted.items():
+        one_kind(binary, work, name, words)
+    print(f"{len(wanted)} kinds in {time.time() - began:.0f} s")
+
+
+def test_kills(binary, work, _only):
+    config = work / "kills.toml"
+    text = (UNET + SMALL).replace("steps = 50", "steps = 300").replace("checkpoint_every = 10", "checkpoint_every = 3")
+    config.write_text(text)
+    train = ["train", config, "--out"]
+    run(program(binary, None, *train, work / "alone"))
+    last = "checkpoints/step-00000300.safetensors"
+    kills, runs, slowest, steps = 0, 0, 0.0, []
+    while kills < 20:
+        out, runs = work / f"killed-{runs}", runs + 1
+        while kills < 20:
+            ranks = random.choice([2, 3, 4])
+            more = ["--resume"] if newest(out) else []
+            child = subprocess.Popen(program(binary, ranks, *train, out, *more), env=ENVIRONMENT, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.PIPE, text=True)
+            time.sleep(random.uniform(0.2, 2.5))
+            pids = ranks_of(child)
+            if child.poll() is not None or not pids:
+                break
+            os.kill(random.choice(pids), signal.SIGKILL)
+            killed = time.time()
+            child.communicate(timeout=60)
+            slowest, kills = max(slowest, time.time() - killed), kills + 1
+            steps.append(newest(out))
+        _, err = child.communicate(timeout=600)
+        if kills < 20 and child.returncode != 0:
+            raise Failed(f"a resumed run ended with {child.returncode}: {err}")
+        if kills == 20:
+            run(program(binary, random.choice([1, 2, 3, 4]), *train, out, *(["--resume"] if newest(out) else [])))
+        if digest(out / last) != digest(work / "alone" / last):
+            raise Failed(f"after kills at {steps}: the last checkpoint is another one")
+    print(f"{kills} kills of a random rank in {runs} runs, after the checkpoints {steps}: the last checkpoint is always that of "
+          f"one process; mpirun had ended {slowest:.1f} s after a kill at the latest")
+
+
+def tree(directory):
+    return {str(p.relative_to(directory)): digest(p) for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+def test_verbs(binary, work, _only):
+    shared = Path(os.environ.get("CROSSFADE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+    config = work / "run.toml"
+    config.write_text(UNET + SMALL)
+    run(program(binary, None, "train", config, "--out", work / "run"))
+    photos = work / "photos"
+    run(program(binary, None, "sample", "emoji", "--class", "all", "--count", "7", "--steps", "2", "--out", photos))
+    (photos / "sheet.png").unlink()
+    (work / "study.toml").write_text(
+        'title = "Ranks"\nbase = "run.toml"\n[[model]]\nname = "Adm"\nsamplers = ["alg2", "ab2"]\n[[model]]\nname = "Flow"\n'
+        'set = ["process.kind=flow"]\nsamplers = ["heun"]\n[sample]\nevaluations = [1, 3]\nseeds = [0, 1]\ncount = 20\n'
+        '[evaluate]\nmetric = "pixel-frechet"\n')
+    weights = shared / "data/weights/inception_fid_2015-12-05_fp32.safetensors"
+    verbs = {
+        "sample": ["sample", work / "run", "--count", "21", "--steps", "4", "--batch", "2", "--trajectory", "--out", "OUT"],
+        "interpolate": ["sample", work / "run", "--interpolate", "3,8", "--count", "9", "--out", "OUT"],
+        "classes": ["sample", "emoji", "--class", "all", "--count", "48", "--steps", "2", "--out", "OUT"],
+        "sr": ["sr", photos, "OUT", "--steps", "1"],
+        "inpaint": ["inpaint", photos, "OUT", "--random-mask", "--steps", "1"],
+        "edge": ["edge", photos, "OUT", "--steps", "1"],
+        "sweep": ["sweep", work / "study.toml", "--out", "OUT"],
+        "stats": ["eval", "stats", photos, "OUT/all.npz", "--weights", weights],
+    }
+    for name, words in verbs.items():
+        if name == "stats" and not weights.exists():
+            print(f"skipped: no weights in {weights}")
+            continue
+
+        def make(label, ranks):
+            out = work / name / label
+            out.mkdir(parents=True)
+            run(program(binary, ranks, *[str(word).replace("OUT", str(out)) for word in words]))
+            if name == "sweep":
+                return {part: digest(out / part) for part in ("results.json", "results.csv", "table.md", "chart.svg")}
+            return tree(out)
+
+        wanted = make("alone", None)
+        for ranks in (1, 2, 3, 4):
+            must_equal(make(str(ranks), ranks), wanted, f"{name} on {ranks} ranks")
+        print(f"{name}: {len(wanted)} files the same on 1, 2, 3 and 4 ranks", flush=True)
+    failing(binary, work, photos)
+
+
+def fail(command, *texts):
+    """The command must fail within seconds, and say each of the texts."""
+    began = time.time()
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    said = re.sub(r"\s+", " ", done.stderr)
+    missing = [text for text in texts if text not in said]
+    if done.returncode == 0 or missing:
+        raise Failed(f"{' '.join(command)}: {done.returncode}, without {missing}:\n{done.stderr}")
+    return time.time() - began
+
+
+def failing(binary, work, photos):
+    """Errors of one rank stop all of them with its number and reason."""
+    broken = work / "broken"
+    shutil.copytree(photos, broken)
+    (broken / "000001.png").write_bytes(b"no picture")
+    took = fail(program(binary, 3, "sr", broken, work / "failed", "--steps", "50"),
+                "rank 1: error", "000001.png", "rank 0: error: rank 1 has failed", "rank 2: error: rank 1 has failed")
+    print(f"a broken picture of rank 1 stops three ranks after {took:.1f} s, with its number and reason on all of them")
+    other = program(binary, None, "train", work / "run.toml", "--out", work / "disagree")
+    took = fail([*program(binary, 1, *other[4:]), "--seed", "1", ":", "-n", "1", *other, "--seed", "2"],
+                "the configuration of rank", "rank 0: error", "rank 1: error")
+    print(f"another configuration on rank 1 stops both after {took:.1f} s")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary", type=Path)
+    parser.add_argument("tests", nargs="+", choices=["kinds", "kills", "verbs", "hosts"])
+    parser.add_argument("--only", nargs="*", help="only these kinds")
+    parser.add_argument("--work", type=Path, default=Path("/tmp/crossfade-ranks"))
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    random.seed(args.seed)
+    for name in args.tests:
+        work = args.work / name
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        try:
+            if name == "hosts":
+                import ranks_hosts
+                ranks_hosts.test(args.binary.resolve(), work)
+            else:
+                {"kinds": test_kinds, "kills": test_kills, "verbs": test_verbs}[name](args.binary.resolve(), work, args.only)
+        except Failed as failure:
+            sys.exit(f"{name}: {failure}")
+
+
+if __name__ == "__main__":
+    main()
