@@ -86,6 +86,7 @@ impl Accumulator for PairAccumulator<'_> {
     fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
         let PairMetric { formula, protocol, finite } = self.metric;
         let one = |sample: &Sample| -> Result<f64> {
+            sample.check()?;
             let value = formula.of(&sample.output, sample.target()?, protocol).map_err(|why| sample.error(why))?;
             // A single pair of equal images would otherwise make the mean of a study infinite.
             Ok(if *finite { value.min(EQUAL_DB) } else { value })

@@ -79,6 +79,7 @@ impl Metric for LpipsMetric {
 
 impl Accumulator for LpipsAccumulator<'_> {
     fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
+        samples.iter().try_for_each(Sample::check)?;
         let mut remaining = &samples[..];
         while let Some(first) = remaining.first() {
             let (width, height, _) = first.output.size();
