@@ -1,5 +1,5 @@
 //! Work that several ranks share, here threads: the bytes are those of one process, for any number of ranks, and a rank that fails
-//! stops all of them. `crossfade-cli/tests/mpi.rs` does the same with processes.
+//! stops all of them. `tools/ranks.py` does the same with processes.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 mod share;
 #[path = "../common/shared.rs"]
