@@ -121,7 +121,11 @@ fn finish(summary: &Summary, next: &str, context: &Context) -> Result<()> {
     }
     let group = ranks::current();
     if group.size() > 1 {
-        context.note(format_args!("{} ranks; the first has sent {} bytes to the others", group.size(), group.bytes_sent()));
+        context.note(format_args!(
+            "{} ranks; the first has sent {} bytes to the others",
+            group.size(),
+            group.bytes_sent()
+        ));
     }
     let outcome = if summary.stopped { "stopped" } else { "finished" };
     let text =
