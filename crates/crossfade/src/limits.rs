@@ -109,8 +109,8 @@ limits! {
     TORCH_MEMORY = "tensors of a PyTorch file, in all", 8 << 30, Bytes;
     /// Presets take 2 kB.
     CONFIG = "configuration, in a file or in a checkpoint", 256 << 10, Bytes;
-    /// Presets have about 60.
-    CONFIG_KEYS = "keys of a configuration", 10_000, Count;
+    /// Presets have about 60. The key that causes an error may be found by reading the table once for each key.
+    CONFIG_KEYS = "keys of a configuration", 2_000, Count;
     /// Presets are nested three deep.
     CONFIG_DEPTH = "nesting of a configuration", 16, Depth;
     /// More never fit into memory.
