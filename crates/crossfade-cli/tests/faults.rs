@@ -65,6 +65,17 @@ fn pictures_that_are_too_large_for_a_verb_are_refused() {
     assert!(!dir.path().join("out").exists());
 }
 
+/// A number of steps that no list of times can have is refused, and does not reach the allocator.
+#[test]
+fn absurd_steps_of_a_teacher_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let mut distil = crossfade();
+    distil.arg("distill").arg(trained().join("run")).args(["--to", "4", "--from", "4611686018427387904", "--out"]);
+    assert!(fail(distil.arg(&out)).contains("--from"));
+    assert!(!out.exists());
+}
+
 /// A file of weights is not read before it is known to be of the right size.
 #[test]
 fn weights_of_a_metric_that_are_too_large_are_refused() {

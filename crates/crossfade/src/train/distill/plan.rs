@@ -124,6 +124,10 @@ pub(super) fn first_teacher(
         }
         None => (request.from.unwrap_or(2 * first), grid.unwrap_or(GridKind::Images)),
     };
+    // Twice the most that a student may have; their times are listed below.
+    if steps > 1_000_000 {
+        return Err(Error::request(format!("{steps} steps of the teacher: at most 1,000,000, see --from")));
+    }
     let guidance = request.guidance.unwrap_or(config.sample.guidance);
     let sample = SampleConfig {
         steps,
