@@ -1,7 +1,7 @@
 """Kills, failing calls, full disks and hostile files against every verb of the program that writes.
 
     python3 tools/faults BINARY --quick                     about a minute
-    python3 tools/faults BINARY --out faults.json           all campaigns; about an hour on a loaded core
+    python3 tools/faults BINARY --out faults.json           all campaigns; an hour or more
     python3 tools/faults BINARY --only sample --campaigns kills,calls
     python3 tools/faults BINARY --campaigns memory          peak memory on hostile inputs
 
