@@ -80,16 +80,17 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 /// Prints the error and its causes, one a line, and the rank if there are several.
 fn print_error(error: &anyhow::Error, rank: Option<usize>) {
     let rank = rank.map_or(String::new(), |rank| format!("rank {rank}: "));
-    let mut stderr = std::io::stderr().lock();
-    let mut previous = String::new();
+    let (mut lines, mut previous) = (String::new(), String::new());
     for (depth, cause) in error.chain().enumerate() {
         let text = crossfade::error::visible_lines(&cause.to_string()).into_owned();
         if depth == 0 {
-            let _ = writeln!(stderr, "{rank}error: {text}");
+            lines += &format!("{rank}error: {text}\n");
         } else if !previous.ends_with(&text) {
             // Some errors end with the text of their cause already; printing that again would only repeat it.
-            let _ = writeln!(stderr, "{rank}caused by: {text}");
+            lines += &format!("{rank}caused by: {text}\n");
         }
         previous = text;
     }
+    // One write, so that the lines of several ranks do not mix.
+    let _ = std::io::stderr().lock().write_all(lines.as_bytes());
 }

@@ -280,10 +280,10 @@ fn moments_and_scale_do_what_they_say() {
 
 #[test]
 fn bad_configurations_are_explained() {
-    let text = "[autoencoder]\nwidth = 33\nresolution = 30\n[loss]\ndisc_depht = 2\n[train]\naccumulate = 2\n";
+    let text = "[autoencoder]\nwidth = 33\nresolution = 30\n[loss]\ndisc_depht = 2\n";
     assert!(is_autoencoder(text));
     let error = AutoencoderRun::parse(text, "a.toml").unwrap_err().to_string();
-    let parts = ["a.toml:2: autoencoder.width", "a.toml:3: autoencoder.resolution", "disc_depth", "train.accumulate"];
+    let parts = ["a.toml:2: autoencoder.width", "a.toml:3: autoencoder.resolution", "disc_depth"];
     parts.iter().for_each(|part| assert!(error.contains(part), "{part} in {error}"));
     let text = "[latent]\nautoencoder = \"runs/ae\"\n[network]\nchannels = 4\n[train]\naugment = 0.1\n[network]";
     let error = RunConfig::parse(text.trim_end_matches("\n[network]"), "b.toml").unwrap_err().to_string();

@@ -1,15 +1,88 @@
-//! Studies and statistics.
+//! Pictures, studies, latents and statistics.
 use super::on_ranks;
 use super::shared::shared;
-use super::train::diffusion;
-use crossfade::Error;
+use super::train::{autoencoder, diffusion, fit, fit_autoencoder};
+use crossfade::config::LatentConfig;
 use crossfade::data::DataConfig;
 use crossfade::engine::Device;
-use crossfade::generate::Shard;
+use crossfade::generate::{self, Job, Shard};
 use crossfade::metrics::features::{Extractor, Protocol, Statistics};
 use crossfade::study::{self, Only, Options, Plan};
+use crossfade::{Checkpoint, Error, Weights, checkpoint};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// All files below a directory, by their path in it.
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let (path, name) = (entry.path(), PathBuf::from(entry.file_name()));
+        match path.is_dir() {
+            true => found.extend(files(&path).into_iter().map(|(below, bytes)| (name.join(below), bytes))),
+            false => drop(found.insert(name, std::fs::read(&path).unwrap())),
+        }
+    }
+    found
+}
+
+#[test]
+fn pictures_and_their_sheet_are_those_of_one_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = diffusion("");
+    fit(&config, dir.path(), false, 1).unwrap();
+    let file = checkpoint::newest(dir.path()).unwrap();
+    let make = |out: PathBuf, between, shard| {
+        // Every rank opens the file itself: threads would share its position.
+        let opened = Checkpoint::open(&file).unwrap();
+        let job = Job { seed: 3, first: 5, count: 7, shard, batch: 2, trajectory: true, between, guide: None, out };
+        generate::run(&opened, Weights::Ema, &config.sample, &job, &Device::flex(), &mut |_, _| ()).unwrap()
+    };
+    // The second of two shards has three images: on four ranks one has none.
+    let second = Shard { index: 1, count: 2 };
+    for (name, between, shard, count) in
+        [("all", None, Shard::ALL, 7), ("shard", None, second, 3), ("between", Some((0, 3)), Shard::ALL, 7)]
+    {
+        let wanted = make(dir.path().join(name), between, shard);
+        assert_eq!(wanted.images, count);
+        for ranks in [2, 3, 4] {
+            let out = dir.path().join(format!("{name}-{ranks}"));
+            let reports = on_ranks(ranks, |_| make(out.clone(), between, shard));
+            assert_eq!((reports[0].images, reports[0].evaluations), (wanted.images, wanted.evaluations));
+            assert!(files(&out) == files(&dir.path().join(name)), "{name} on {ranks} ranks: other files");
+        }
+    }
+}
+
+/// A rank that cannot write stops the others between two batches, with its number and reason.
+#[test]
+fn a_rank_without_a_directory_stops_all_pictures() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = diffusion("");
+    fit(&config, dir.path(), false, 1).unwrap();
+    let file = checkpoint::newest(dir.path()).unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let made = std::sync::atomic::AtomicUsize::new(0);
+    let messages = on_ranks(3, |group| {
+        let opened = Checkpoint::open(&file).unwrap();
+        let out = dir.path().join(if group.rank() == 1 { "file/below" } else { "out" });
+        let (seed, count, batch, shard) = (0, 3000, 1, Shard::ALL);
+        let job = Job { seed, first: 0, count, shard, batch, trajectory: false, between: None, guide: None, out };
+        let mut progress = |_, _| {
+            made.fetch_add(1, Ordering::Relaxed);
+        };
+        let failed = generate::run(&opened, Weights::Ema, &config.sample, &job, &Device::flex(), &mut progress);
+        let error = failed.unwrap_err();
+        group.announce(&error);
+        error.to_string()
+    });
+    assert!(messages[1].contains("file/below"), "{}", messages[1]);
+    for message in [&messages[0], &messages[2]] {
+        assert!(message.starts_with("rank 1 has failed") && message.contains("file/below"), "{message}");
+    }
+    let made = made.load(Ordering::Relaxed);
+    assert!(made < 1000, "{made} of 2000 images were made after the failure");
+}
 
 const STUDY: &str = "title = \"Ranks\"\nbase = \"base.toml\"\n[[model]]\nname = \"Adm\"\nsamplers = [\"alg2\", \"ab2\"]\n\
                      [[model]]\nname = \"Flow\"\nset = [\"process.kind=flow\"]\nsamplers = [\"heun\"]\n[sample]\n\
@@ -62,6 +135,33 @@ fn a_study_reports_models_that_failed_on_any_rank() {
     let outcomes = on_ranks(2, |_| run_study(&plan, out.clone(), Only::Both).unwrap());
     assert_eq!((outcomes[0].done, outcomes[0].failed.len(), outcomes[1].failed.len()), (12, 1, 0));
     assert!(outcomes[0].failed[0].contains("Wild"), "{:?}", outcomes[0].failed);
+}
+
+/// A run on stored latents, which all ranks encode together, also those without a micro-batch.
+#[test]
+fn latents_have_the_bytes_of_one_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = dir.path().join("stage");
+    fit_autoencoder(&autoencoder(), &stage, false, 2).unwrap();
+    let train = |name: &str| {
+        let mut config = diffusion("");
+        config.network.as_unet_mut().unwrap().channels = 3;
+        config.sample.clip = 0.0;
+        let cache = Some(dir.path().join(format!("{name}.safetensors")));
+        config.latent = Some(LatentConfig { autoencoder: stage.clone(), scale: None, cache });
+        fit(&config, &dir.path().join(name), false, u64::MAX)
+    };
+    train("alone").unwrap();
+    // The configuration in a checkpoint names the cache, so only the weights are compared.
+    let result = |name: &str| {
+        let cache = std::fs::read(dir.path().join(format!("{name}.safetensors"))).unwrap();
+        let last = checkpoint::newest(&dir.path().join(name)).unwrap();
+        (cache, Checkpoint::open(&last).unwrap().read().unwrap())
+    };
+    for ranks in [2, 4] {
+        on_ranks(ranks, |_| train(&ranks.to_string()).unwrap());
+        assert!(result(&ranks.to_string()) == result("alone"), "{ranks} ranks: other latents or weights");
+    }
 }
 
 /// Sums of features are added in the order of the images, whichever rank has computed them.

@@ -1,0 +1,108 @@
+//! Two ranks of MPI make the files of one process. Needs the feature `mpi` and mpirun; `tools/ranks.py` tries more ranks, every kind
+//! of training, kills and several hosts.
+#![cfg(feature = "mpi")]
+#![allow(clippy::unwrap_used)]
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const CONFIG: &str = r#"
+[network]
+resolution = 8
+width = 8
+mult = [1, 2]
+blocks = 1
+attention = []
+[data]
+kind = "procedural"
+len = 64
+[optim]
+warmup = 2
+ema_after = 2
+ema_every = 1
+[train]
+steps = 6
+batch = 2
+accumulate = 3
+checkpoint_every = 3
+sample_every = 6
+loader_threads = 1
+[sample]
+steps = 2
+"#;
+
+/// The program, alone or as two ranks.
+fn crossfade(ranks: bool, words: &[&str]) -> Output {
+    let binary = env!("CARGO_BIN_EXE_crossfade");
+    let mut command = Command::new(if ranks { "mpirun" } else { binary });
+    if ranks {
+        command.args(["-n", "2", binary]);
+    }
+    // Open MPI does not start as root, nor more ranks than cores, unless it is told to.
+    command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+    command.envs([("OMPI_MCA_rmaps_base_oversubscribe", "1"), ("OMPI_MCA_hwloc_base_binding_policy", "none")]);
+    command.args(["--threads", "1", "--quiet"]).args(words).output().unwrap()
+}
+
+fn succeed(ranks: bool, words: &[&str]) -> String {
+    let Output { status, stdout, stderr } = crossfade(ranks, words);
+    assert!(status.success(), "{words:?} {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
+}
+
+/// The files with these endings in a directory.
+fn files(dir: &Path, ending: &str) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).unwrap().flatten();
+    let wanted = entries.filter(|entry| entry.path().extension().is_some_and(|found| found == ending));
+    wanted.map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap())).collect()
+}
+
+#[test]
+fn two_ranks_make_the_files_of_one_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    std::fs::write(at("run.toml"), CONFIG).unwrap();
+    let study = "title = \"Two\"\nbase = \"run.toml\"\n[[model]]\nname = \"Adm\"\nsamplers = [\"alg2\"]\n[sample]\n\
+                 evaluations = [1, 2]\nseeds = [0]\ncount = 6\n[evaluate]\nmetric = \"pixel-frechet\"\n";
+    std::fs::write(at("study.toml"), study).unwrap();
+    for (name, ranks) in [("alone", false), ("two", true)] {
+        let at = |what: &str| at(&format!("{name}-{what}"));
+        succeed(ranks, &["train", &dir.path().join("run.toml").to_string_lossy(), "--out", &at("run")]);
+        // From the run of one process, because a picture names its checkpoint.
+        let run = dir.path().join("alone-run");
+        let run = run.to_str().unwrap();
+        let to = ["--to", "1", "--steps", "3", "--set", "train.accumulate=2"];
+        succeed(ranks, &[&["distill", run, "--out", &at("students")][..], &to].concat());
+        let said = succeed(ranks, &["sample", run, "--count", "7", "--batch", "2", "--out", &at("pictures")]);
+        assert_eq!(said.matches("7 images").count(), 1, "one rank prints: {said}");
+        succeed(ranks, &["edge", &at("pictures"), &at("edges"), "--steps", "1"]);
+        succeed(ranks, &["sweep", &dir.path().join("study.toml").to_string_lossy(), "--out", &at("study")]);
+    }
+    for (folder, ending, count) in [
+        ("run/checkpoints", "safetensors", 2),
+        ("run/samples", "png", 1),
+        ("students/1/checkpoints", "safetensors", 1),
+        ("pictures", "png", 8),
+        ("edges", "png", 7),
+        ("study", "csv", 1),
+    ] {
+        let [alone, two] = ["alone", "two"].map(|name| files(&dir.path().join(format!("{name}-{folder}")), ending));
+        assert_eq!(alone.len(), count, "{folder}");
+        assert!(alone == two, "{folder} of two ranks holds other bytes");
+    }
+}
+
+/// A rank that fails stops the other with its number and reason, although that one has enough to do.
+#[test]
+fn a_rank_that_fails_stops_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (photos, out) = (dir.path().join("photos"), dir.path().join("out"));
+    succeed(false, &["sample", "--count", "5", "--steps", "1", "--out", photos.to_str().unwrap()]);
+    std::fs::write(photos.join("000001.png"), "no picture").unwrap();
+    let failed = crossfade(true, &["edge", photos.to_str().unwrap(), out.to_str().unwrap(), "--steps", "1"]);
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert!(!failed.status.success());
+    for wanted in ["rank 1: error", "000001.png", "rank 0: error: rank 1 has failed"] {
+        assert!(said.contains(wanted), "{wanted} is missing: {said}");
+    }
+}
