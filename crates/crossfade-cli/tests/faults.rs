@@ -82,7 +82,7 @@ fn weights_of_a_metric_that_are_too_large_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, weights) = (dir.path().join("in"), dir.path().join("weights.safetensors"));
     std::fs::create_dir(&folder).unwrap();
-    ["a.png", "b.png"].map(|name| grey(&folder.join(name), 90, 8));
+    ["a.png", "b.png"].iter().for_each(|name| grey(&folder.join(name), 90, 8));
     std::fs::File::create(&weights).unwrap().set_len(1 << 30).unwrap();
     let message = fail(crossfade().args(["eval", "fid"]).args([&folder, &folder]).arg("--weights").arg(&weights));
     assert!(message.contains("weights.safetensors") && message.contains("weights of Inception"), "{message}");

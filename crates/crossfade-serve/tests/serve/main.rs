@@ -54,10 +54,8 @@ fn start(change: impl FnOnce(&mut ServeConfig)) -> Running {
 fn as_the_program() {
     static POOL: std::sync::Once = std::sync::Once::new();
     // SAFETY: nothing here depends on the difference between a subnormal number and zero.
-    POOL.call_once(|| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(2);
-        pool.start_handler(|_| unsafe { crossfade_kernels::flush_subnormals() }).build_global().unwrap();
-    });
+    let flush = |_| unsafe { crossfade_kernels::flush_subnormals() };
+    POOL.call_once(|| rayon::ThreadPoolBuilder::new().num_threads(2).start_handler(flush).build_global().unwrap());
     // SAFETY: as above.
     unsafe { crossfade_kernels::flush_subnormals() };
 }

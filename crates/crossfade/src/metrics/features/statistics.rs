@@ -93,11 +93,13 @@ impl Statistics {
     /// Writes an npz that pytorch-fid reads too.
     pub fn save(&self, path: &Path) -> Result<()> {
         let dim = self.gaussian.mean.len();
+        // Products of the last vectors that were added may not be in the sums yet.
+        let sums = self.sums.clone().map(FeatureSums::complete);
         let mut arrays = vec![
             ("mu", vec![dim], Values::F64(&self.gaussian.mean)),
             ("sigma", vec![dim, dim], Values::F64(&self.gaussian.covariance)),
         ];
-        if let Some(sums) = &self.sums {
+        if let Some(sums) = &sums {
             let (n, sum, outer) = sums.sums();
             arrays.push(("n", vec![], Values::I64(n as i64)));
             arrays.push(("sum", vec![dim], Values::F64(sum)));
