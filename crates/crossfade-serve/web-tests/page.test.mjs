@@ -36,7 +36,8 @@ test("pictures appear while they form, and a slider goes back over the way", asy
   await shot(page, "create-way");
   await page.keyboard.press("End");
   assert.match(await picture.getAttribute("src"), /^blob:/);
-  assert.match(await page.locator("#live").textContent(), /Done: 4 pictures/);
+  // What is spoken follows what is seen after a moment.
+  await page.locator("#live", { hasText: "Done: 4 pictures" }).waitFor({ state: "attached" });
 });
 
 test("a picture is looked at, downloaded with its recipe and copied as commands", async (t) => {
