@@ -296,9 +296,12 @@ clip = nan
 
 #[test]
 fn many_problems_end_soon() {
-    let text: String = (0..3000).map(|i| format!("k{i} = 1\n")).collect();
-    let found = problems(RunConfig::parse(&text, "g.toml"));
+    let text = |keys: usize| -> String { (0..keys).map(|i| format!("k{i} = 1\n")).collect() };
+    let found = problems(RunConfig::parse(&text(1500), "g.toml"));
     assert!((10..100).contains(&found.len()));
+    // More keys than any configuration needs are refused before they are looked at.
+    let refused = RunConfig::parse(&text(3000), "g.toml").expect_err("too many keys");
+    assert!(refused.to_string().contains("limit of 2000 (keys of a configuration)"), "{refused}");
 }
 
 #[test]
