@@ -33,9 +33,17 @@ pub struct Global {
     #[arg(long, global = true, help_heading = "Global options", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 
-    /// Device to compute on: cpu, or cuda, rocm, metal or vulkan with an optional :INDEX, if compiled in
-    #[arg(long, global = true, help_heading = "Global options", value_name = "NAME", default_value = "cpu")]
-    pub device: String,
+    /// Device to compute on: cpu, or cuda, rocm, metal or vulkan with an optional :INDEX, if compiled in. Several with commas
+    /// between them share the work, as ranks of mpirun do
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "cpu"
+    )]
+    pub device: Vec<String>,
 
     /// Print results as JSON on standard output; progress still goes to standard error
     #[arg(long, global = true, help_heading = "Global options")]

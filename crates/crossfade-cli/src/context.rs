@@ -24,10 +24,11 @@ pub struct Context {
 }
 
 impl Context {
-    /// Opens the device and starts the thread pool; `own_threads` if the verb computes in threads of its own.
-    pub fn new(global: &Global, began: Instant, own_threads: bool) -> Result<Self> {
-        let device = device(&global.device)?;
-        start_threads(global.threads, own_threads)?;
+    /// Opens the device, for the thread that calls this.
+    pub fn new(global: &Global, name: &str, began: Instant) -> Result<Self> {
+        let device = device(name)?;
+        // SAFETY: as in `start_threads`.
+        unsafe { crossfade_kernels::flush_subnormals() };
         let prints = crossfade::ranks::current().is_first();
         Ok(Self { device, json: global.json, began, quiet: global.quiet || !prints, prints })
     }
@@ -73,14 +74,11 @@ pub fn write_out(text: &str) -> Result<()> {
     written.context("writing to standard output")
 }
 
-/// Sets up the one thread pool that all computation shares.
+/// Sets up the one thread pool that all computation shares; `own_threads` if the verb computes in threads of its own.
 ///
 /// Arithmetic with subnormal numbers is many times slower on x86, and they carry no information here, so every computing
 /// thread treats them as zero.
-fn start_threads(threads: Option<u16>, own_threads: bool) -> Result<()> {
-    // SAFETY: no code in this program or its libraries depends on the difference between a subnormal number and zero:
-    // they occur only in weights, optimiser moments and activations, where both are negligible.
-    unsafe { crossfade_kernels::flush_subnormals() };
+pub fn start_threads(threads: Option<u16>, own_threads: bool) -> Result<()> {
     let mut pool = rayon::ThreadPoolBuilder::new().num_threads(threads.map_or(0, usize::from));
     if !own_threads {
         // The main thread is part of the pool, so that it does not hand over every small piece of work and sleep until
@@ -88,7 +86,8 @@ fn start_threads(threads: Option<u16>, own_threads: bool) -> Result<()> {
         pool = pool.use_current_thread();
     }
     pool
-        // SAFETY: the same argument as above.
+        // SAFETY: no code in this program or its libraries depends on the difference between a subnormal number and zero:
+        // they occur only in weights, optimiser moments and activations, where both are negligible.
         .start_handler(|_| unsafe { crossfade_kernels::flush_subnormals() })
         .build_global()
         .context("starting the thread pool")

@@ -1,7 +1,7 @@
 //! Ctrl-C and SIGTERM: one flag for every verb that can stop early, and the error that says it did.
 use anyhow::{Context as _, Result};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The error of a run that stopped early because it was interrupted.
 ///
@@ -25,6 +25,12 @@ impl std::error::Error for Stopped {}
 /// Installs the handler and returns the flag that it sets on Ctrl-C, and on SIGTERM, which schedulers send before they
 /// kill a job. A second signal ends the program at once.
 pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
+    // One flag for the whole program: with several devices the verb runs in several threads.
+    static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
+    let mut known = STOP.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(stop) = &*known {
+        return Ok(Arc::clone(stop));
+    }
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     let on_signal = move || {
@@ -34,5 +40,6 @@ pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
         }
     };
     ctrlc::set_handler(on_signal).context("installing the Ctrl-C handler")?;
+    *known = Some(Arc::clone(&stop));
     Ok(stop)
 }

@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use cli::Cli;
 use commands::Command;
-use context::Context;
+use context::{Context, start_threads};
 use crossfade::limits;
 use interrupt::Stopped;
 use std::io::Write;
@@ -28,17 +28,23 @@ fn main() -> ExitCode {
     let started = Instant::now();
     crossfade::models::install(models::MODELS);
     let cli = Cli::parse();
-    let own_threads = cli.command.as_ref().is_some_and(Command::has_own_threads);
-    let joined = if cli.command.as_ref().is_some_and(Command::is_shared) { ranks::join() } else { Ok(()) };
-    let work = || {
-        let context = Context::new(&cli.global, started, own_threads)?;
+    let devices = &cli.global.device;
+    let own_threads = devices.len() > 1 || cli.command.as_ref().is_some_and(Command::has_own_threads);
+    let is_shared = cli.command.as_ref().is_some_and(Command::is_shared);
+    let work = |device: &str| {
+        let context = Context::new(&cli.global, device, started)?;
         match &cli.command {
             _ if cli.limits => print_limits(&context),
             Some(command) => command.run(&context),
             None => Cli::command().error(ErrorKind::MissingSubcommand, "a verb is missing").exit(),
         }
     };
-    let result = joined.and_then(|()| ranks::together(work));
+    let joined = if is_shared { ranks::join() } else { Ok(()) };
+    let result =
+        joined.and_then(|()| start_threads(cli.global.threads, own_threads)).and_then(|()| match &devices[..] {
+            [device] => ranks::together(|| work(device)),
+            several => ranks::on_devices(several, is_shared, work),
+        });
     let group = crossfade::ranks::current();
     let rank = (group.size() > 1).then(|| group.rank());
     drop(group);

@@ -1,7 +1,12 @@
 //! Verbs that several processes of MPI run together.
+#[cfg(feature = "mpi")]
+mod mpi;
+
 use anyhow::{Result, anyhow};
+use crossfade::engine::device;
 use crossfade::ranks;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 
 /// The variables in which Open MPI, MPICH (also of Slurm) and MVAPICH tell a process how many there are.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"];
@@ -22,7 +27,7 @@ pub fn join() -> Result<()> {
 
 #[cfg(feature = "mpi")]
 fn join_mpi(size: usize) -> Result<()> {
-    ranks::enter(std::sync::Arc::new(ranks::mpi::group(size)?));
+    ranks::enter(Arc::new(mpi::group(size)?));
     Ok(())
 }
 
@@ -60,9 +65,37 @@ pub fn together(work: impl FnOnce() -> Result<()>) -> Result<()> {
     }
 }
 
+/// Runs `work` on every device, in a thread of this process that is a rank; `is_shared` says whether the verb can be shared.
+pub fn on_devices(devices: &[String], is_shared: bool, work: impl Fn(&str) -> Result<()> + Sync) -> Result<()> {
+    if !is_shared {
+        let problem = "this verb uses one device, and several are named; train, distill, sample, sweep, eval stats and the tasks \
+                       share their work";
+        return Err(crossfade::Error::request(problem).into());
+    }
+    if ranks::current().size() > 1 {
+        let problem = "each process of mpirun has one device: start one process for each and name its --device";
+        return Err(crossfade::Error::request(problem).into());
+    }
+    // A device that is not there ends the program before any work.
+    devices.iter().try_for_each(|name| device(name).map(drop))?;
+    let as_rank = &|device: &str, group: ranks::Group| {
+        ranks::enter(Arc::new(group));
+        let done = together(|| work(device));
+        leave();
+        done
+    };
+    std::thread::scope(|scope| {
+        let groups = ranks::threads::groups(devices.len()).into_iter().zip(devices);
+        let threads: Vec<_> = groups.map(|(group, device)| scope.spawn(move || as_rank(device, group))).collect();
+        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        // All of them fail if one does; each error says which rank was the first.
+        ended.into_iter().try_for_each(|done| done.unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}
+
 /// Leaves the other ranks, which MPI wants before a process ends.
 pub fn leave() {
-    ranks::enter(std::sync::Arc::new(ranks::Group::alone()));
+    ranks::enter(Arc::new(ranks::Group::alone()));
 }
 
 #[cfg(test)]

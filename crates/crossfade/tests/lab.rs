@@ -43,32 +43,33 @@ fn solvers_reach_their_order_on_the_mixture() {
 /// Every sampler under every attenuation and noise scale brings a Gaussian's mean and spread back with enough steps.
 #[test]
 fn every_sampler_reaches_the_data_under_every_attenuation() {
-    for &noise in NoiseScale::ALL {
-        for &attenuation in Attenuation::ALL {
-            let report = run(
-                &LabConfig {
-                    dim: 2,
-                    components: 1,
-                    std: 0.15,
-                    samples: 400,
-                    attenuations: vec![attenuation],
-                    noise,
-                    grids: vec![GridKind::UniformSqrt],
-                    evaluations: vec![4, 64],
-                    ..LabConfig::default()
-                },
-                &mut |_, _| (),
-            )
-            .unwrap();
-            for curve in &report.curves {
-                let last = curve.cells.last().unwrap();
-                // 400 samples in two dimensions are about 0.01 from each other; the mean heads of the nonlinear
-                // attenuations leave a bias of their own.
-                let bound = if attenuation == Attenuation::Sine { 0.06 } else { 0.03 };
-                assert!(last.w2 < bound, "{noise:?}\n{report}");
-                assert!(last.evaluations <= 64 && last.evaluations >= last.steps, "{report}");
-            }
+    std::thread::scope(|scope| {
+        for &noise in NoiseScale::ALL {
+            scope.spawn(move || Attenuation::ALL.iter().for_each(|&attenuation| reaches_the_data(attenuation, noise)));
         }
+    });
+}
+
+fn reaches_the_data(attenuation: Attenuation, noise: NoiseScale) {
+    let config = LabConfig {
+        dim: 2,
+        components: 1,
+        std: 0.15,
+        samples: 400,
+        attenuations: vec![attenuation],
+        noise,
+        grids: vec![GridKind::UniformSqrt],
+        evaluations: vec![4, 64],
+        ..LabConfig::default()
+    };
+    let report = run(&config, &mut |_, _| ()).unwrap();
+    for curve in &report.curves {
+        let last = curve.cells.last().unwrap();
+        // 400 samples in two dimensions are about 0.01 from each other; the mean heads of the nonlinear attenuations leave
+        // a bias of their own.
+        let bound = if attenuation == Attenuation::Sine { 0.06 } else { 0.03 };
+        assert!(last.w2 < bound, "{noise:?}\n{report}");
+        assert!(last.evaluations <= 64 && last.evaluations >= last.steps, "{report}");
     }
 }
 

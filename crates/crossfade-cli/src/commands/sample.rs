@@ -11,6 +11,7 @@ use crossfade::error::Shown;
 use crossfade::generate::{self, BATCH, Job, Shard};
 use crossfade::math::{Blend, GridKind};
 use crossfade::models;
+use crossfade::nn::Precision;
 use crossfade::sample::Sampler;
 use crossfade::study::from_environment;
 use serde_json::json;
@@ -92,6 +93,11 @@ pub struct SampleArgs {
     /// example --free-first-step true [default: from the configuration]
     #[arg(long, value_name = "BOOL")]
     pub free_first_step: Option<bool>,
+
+    /// Numbers of the network's convolutions and matrix products: f32, or f16 or bf16 on devices that compute in them. On the
+    /// cpu f32 is the fast one [default: from the configuration]
+    #[arg(long, value_name = "NAME", value_parser = one_of(Precision::NAMES))]
+    pub precision: Option<String>,
 
     /// Class by name or number, several with commas between them, or all (image k gets class k mod n of these n, a row for
     /// each class on the sheet), random (drawn for each image from the seed) or none [default: from the configuration,
@@ -203,6 +209,7 @@ impl SampleArgs {
             blend: self.blend.as_deref().map(Blend::parse).transpose()?,
             clip: if self.no_clip { Some(0.0) } else { self.clip },
             free_first_step: self.free_first_step,
+            precision: self.precision.as_deref().map(Precision::parse).transpose()?,
             class: self.class.clone(),
             guidance: self.guidance,
             guidance_interval: self.guidance_interval,

@@ -182,6 +182,7 @@ impl Request {
             blend: blend.map_err(|e| parse("blend", e.to_string()))?,
             clip: finite("clip", fields.clip, 0.0, f64::MAX)?,
             free_first_step: fields.free_first_step,
+            precision: None,
             class,
             guidance: finite("guidance", fields.guidance, 0.0, 1e3)?,
             guidance_interval: fields.guidance_interval,

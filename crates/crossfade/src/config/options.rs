@@ -2,6 +2,7 @@
 //! server.
 use super::{RunConfig, SampleConfig};
 use crate::error::{Error, Result};
+use crate::nn::Precision;
 use crate::sample::Sampler;
 use crossfade_math::{Blend, GridKind, Process};
 
@@ -26,6 +27,8 @@ pub struct SampleOptions {
     pub clip: Option<f64>,
     /// As [`SampleConfig::free_first_step`].
     pub free_first_step: Option<bool>,
+    /// As [`SampleConfig::precision`].
+    pub precision: Option<Precision>,
     /// As [`SampleConfig::class`].
     pub class: Option<String>,
     /// As [`SampleConfig::guidance`].
@@ -45,6 +48,7 @@ impl SampleOptions {
             config.grid.kind = run.grid_for(kind.clone());
         }
         config.free_first_step = self.free_first_step.unwrap_or(config.free_first_step);
+        config.precision = self.precision.unwrap_or(config.precision);
         config.eta = self.eta.unwrap_or(config.eta);
         config.churn.amount = self.churn.unwrap_or(config.churn.amount);
         config.blend = self.blend.clone().unwrap_or(config.blend);

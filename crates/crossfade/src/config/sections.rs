@@ -1,6 +1,7 @@
 //! The sections whose types belong to no other module.
 use crate::error::Result;
 use crate::loader::{LoaderConfig, Share};
+use crate::nn::Precision;
 use crate::ranks;
 use crate::sample::gaussian::Churn;
 use crate::sample::{EvaluationOptions, FittedTimes, Guidance, Sampler};
@@ -252,6 +253,9 @@ pub struct SampleConfig {
     /// images, which is stored in the checkpoint (§3.5).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub free_first_step: bool,
+    /// The numbers that the network's convolutions and products compute with.
+    #[serde(skip_serializing_if = "Precision::is_f32")]
+    pub precision: Precision,
     /// The class of the images of a network with classes: a name or number, several with commas between them or `all`
     /// (image k gets class k mod n of these n), `random` (drawn for each image), or `none`.
     #[serde(skip_serializing_if = "is_random")]
@@ -293,6 +297,7 @@ impl Default for SampleConfig {
             grid: Grid::default(),
             churn: Churn::default(),
             free_first_step: false,
+            precision: Precision::F32,
             class: RANDOM_CLASS.into(),
             guidance: Guidance::NONE.scale,
             guidance_interval: Guidance::NONE.interval,

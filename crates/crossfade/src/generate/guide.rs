@@ -71,7 +71,7 @@ impl Pipeline {
         if fingerprint(&Latent::of(guide, &self.device)?) != fingerprint(&self.latent) {
             return refuse("its latents are those of another autoencoder".into());
         }
-        let net = guide.denoiser(weights, &self.device)?;
+        let net = guide.denoiser(weights, &self.device)?.in_precision(self.sample.precision, &self.device)?;
         let checkpoint = guide.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let recipe = GuideRecipe { checkpoint, checksum: guide.checksum.clone(), weights };
         self.guide = Some(GuideNetwork { net, has_classes, recipe });

@@ -95,7 +95,7 @@ impl Pipeline {
         let mean_x0 = mean.map(|(shape, values)| if mirrored { symmetric(values, shape[2]) } else { values });
         Ok(Self {
             sample: sample.resolved(&net.process)?,
-            net,
+            net: net.in_precision(sample.precision, device)?,
             latent,
             task: config.task.clone(),
             channels: network.channels(),
@@ -113,7 +113,17 @@ impl Pipeline {
 
     /// The same network with other sampling settings; weights are shared, not copied.
     pub fn with_sample(&self, sample: &SampleConfig) -> Result<Self> {
-        Self { sample: sample.resolved(self.process())?, ..self.clone() }.checked()
+        let own = self.sample.precision;
+        if sample.precision != own && !own.is_f32() {
+            // Its weights have been rounded.
+            return Err(Error::request(format!(
+                "a network in {} cannot be changed to {}",
+                own.name(),
+                sample.precision.name()
+            )));
+        }
+        let net = self.net.clone().in_precision(sample.precision, &self.device)?;
+        Self { net, sample: sample.resolved(self.process())?, ..self.clone() }.checked()
     }
 
     /// The same pipeline, which asks `evaluator` for the outputs of its network. It stands for the same weights, for example

@@ -1,7 +1,7 @@
 //! A network together with its process: what the network reads, and what its outputs mean (§4.1, §9).
 //!
 //! Training and sampling share this file, so that a parameterisation is written once.
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use crossfade_math::process::{Cld, Outputs};
 use crossfade_math::{Adm, AttenuationFn, Coef, Field, GaussianFn, Process, ProcessFn, Scaling, Scalings};
 
@@ -9,8 +9,10 @@ use super::backbone::{Backbone, BackboneConfig, Context};
 use super::guided::{Conditioned, Evaluate};
 use super::mode::Mode;
 use super::network::{Network, NetworkConfig};
+use super::precision::Precision;
 use super::unet::RawHeads;
 use crate::engine::{Images, column, vector};
+use crate::error::Result;
 
 /// phi_hat and eps_hat.
 #[derive(Clone, Debug)]
@@ -45,6 +47,11 @@ impl Denoiser {
     /// `network` made from `config`, trained or to be trained on `process`.
     pub fn new(network: Network, config: &NetworkConfig, process: Process) -> Self {
         Self { network, process, log_time: config.log_time() }
+    }
+
+    /// The same network with convolutions and products in another precision; an error if the device cannot.
+    pub(crate) fn in_precision(self, precision: Precision, device: &Device) -> Result<Self> {
+        Ok(Self { network: precision.of(self.network, device)?, ..self })
     }
 
     /// F(c_in·x_t, c_noise, context), the network's own outputs. `t` has one time for all samples, or one each.
@@ -196,7 +203,7 @@ pub(super) fn coef(t: &[f64]) -> Coef {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::engine::{Device, from_host, to_host};
+    use crate::engine::{from_host, to_host};
     use crate::nn::{Decoders, NetworkPorts, UNetConfig, preset};
     use crate::rng::{Purpose, Stream};
     use crate::sample::Predict;

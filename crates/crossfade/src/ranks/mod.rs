@@ -1,9 +1,7 @@
 //! The processes (ranks) that work together: who they are, and the one exchange that everything they share is made of.
 //!
-//! A rank is a process of MPI (`mpi.rs`, with the feature `mpi`), or a thread in tests (`threads.rs`). A thread belongs to the
+//! A rank is a process, whose [`Transport`] the program brings (MPI, with its feature `mpi`), or a thread in tests (`threads.rs`). A thread belongs to the
 //! group that [`enter`] has set for it, and is alone otherwise.
-#[cfg(feature = "mpi")]
-pub mod mpi;
 mod packing;
 pub mod threads;
 

@@ -1,14 +1,23 @@
 //! The operations of [`functional`](super) in the engine's own: for every device but the CPU, and as the measure of the
 //! CPU's kernels.
 use burn::tensor::ops::{AvgPoolOptions, ConvOptions, InterpolateMode, InterpolateOptions};
-use burn::tensor::{Tensor, activation, module};
+use burn::tensor::{DType, FloatDType, Tensor, activation, module};
 
 use crate::engine::ops::NORM_EPSILON;
 
 /// As [`super::conv2d`].
 pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<4> {
     let options = ConvOptions::new([stride, stride], [padding, padding], [1, 1], 1);
-    module::conv2d(x, weight, Some(bias), options)
+    if x.dtype() == weight.dtype() {
+        return module::conv2d(x, weight, Some(bias), options);
+    }
+    let (own, cout) = (x.dtype(), weight.dims()[0]);
+    let x = x.cast(float(weight.dtype()));
+    module::conv2d(x, weight, None, options).cast(float(own)) + bias.reshape([1, cout, 1, 1])
+}
+
+fn float(dtype: DType) -> FloatDType {
+    dtype.into()
 }
 
 /// As [`super::group_norm`].
@@ -43,7 +52,11 @@ pub fn group_norm_silu(
 
 /// As [`super::linear`].
 pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    let own = x.dtype();
+    let same = own == weight.dtype();
+    let x = if same { x } else { x.cast(float(weight.dtype())) };
     let y = x.matmul(weight.transpose());
+    let y = if same { y } else { y.cast(float(own)) };
     match bias {
         Some(bias) => y + bias.unsqueeze(),
         None => y,

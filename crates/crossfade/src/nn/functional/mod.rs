@@ -9,12 +9,12 @@ use burn::tensor::{Tensor, activation};
 
 use crate::engine::{condition, has_kernels, ops};
 
-/// 2-D convolution.
+/// 2-D convolution, computed in the precision of `weight`; the result has that of `x`.
 ///
 /// # Shapes
 /// `x` `[B, cin, H, W]`, `weight` `[cout, cin, k, k]`, `bias` `[cout]`.
 pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<4> {
-    if has_kernels(&x) {
+    if has_kernels(&x) && has_kernels(&weight) {
         return ops::conv2d(x, weight, bias, None, stride, padding);
     }
     composed::conv2d(x, weight, bias, stride, padding)
@@ -32,7 +32,7 @@ pub(crate) fn conv2d_onto(
     stride: usize,
     padding: usize,
 ) -> Tensor<4> {
-    if has_kernels(&x) {
+    if has_kernels(&x) && has_kernels(&weight) {
         return ops::conv2d(x, weight, bias, Some(base), stride, padding);
     }
     base + composed::conv2d(x, weight, bias, stride, padding)
@@ -66,12 +66,12 @@ pub fn group_norm_silu(
     composed::group_norm_silu(x, gamma, beta, groups, scale_shift)
 }
 
-/// y = x Wᵀ + b.
+/// y = x Wᵀ + b, computed in the precision of `weight`; the result has that of `x`.
 ///
 /// # Shapes
 /// `x` `[B, in]`, `weight` `[out, in]`, `bias` `[out]` to `[B, out]`.
 pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    if has_kernels(&x) {
+    if has_kernels(&x) && has_kernels(&weight) {
         return ops::linear(padded(x), padded(weight), bias);
     }
     composed::linear(x, weight, bias)

@@ -1,6 +1,5 @@
-//! Two ranks of MPI make the files of one process. Needs the feature `mpi` and mpirun; `tools/ranks.py` tries more ranks, every kind
-//! of training, kills and several hosts.
-#![cfg(feature = "mpi")]
+//! Two ranks make the files of one process: two devices of one process, and with the feature `mpi` two processes of mpirun.
+//! `tools/ranks.py` tries more ranks, every kind of training, kills and several hosts.
 #![allow(clippy::unwrap_used)]
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,21 +30,41 @@ loader_threads = 1
 steps = 2
 "#;
 
-/// The program, alone or as two ranks.
-fn crossfade(ranks: bool, words: &[&str]) -> Output {
+/// How the program is started.
+#[derive(Clone, Copy, PartialEq)]
+enum Start {
+    Alone,
+    /// Two ranks that are threads.
+    TwoDevices,
+    /// Two ranks that are processes.
+    #[cfg(feature = "mpi")]
+    Mpirun,
+}
+
+fn crossfade(start: Start, words: &[&str]) -> Output {
     let binary = env!("CARGO_BIN_EXE_crossfade");
-    let mut command = Command::new(if ranks { "mpirun" } else { binary });
-    if ranks {
-        command.args(["-n", "2", binary]);
-    }
+    let mut command = match start {
+        Start::Alone => Command::new(binary),
+        Start::TwoDevices => {
+            let mut command = Command::new(binary);
+            command.args(["--device", "cpu,cpu"]);
+            command
+        }
+        #[cfg(feature = "mpi")]
+        Start::Mpirun => {
+            let mut command = Command::new("mpirun");
+            command.args(["-n", "2", binary]);
+            command
+        }
+    };
     // Open MPI does not start as root, nor more ranks than cores, unless it is told to.
     command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
     command.envs([("OMPI_MCA_rmaps_base_oversubscribe", "1"), ("OMPI_MCA_hwloc_base_binding_policy", "none")]);
     command.args(["--threads", "1", "--quiet"]).args(words).output().unwrap()
 }
 
-fn succeed(ranks: bool, words: &[&str]) -> String {
-    let Output { status, stdout, stderr } = crossfade(ranks, words);
+fn succeed(start: Start, words: &[&str]) -> String {
+    let Output { status, stdout, stderr } = crossfade(start, words);
     assert!(status.success(), "{words:?} {}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).unwrap()
 }
@@ -58,25 +77,35 @@ fn files(dir: &Path, ending: &str) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn two_ranks_make_the_files_of_one_process() {
+fn two_devices_make_the_files_of_one_process() {
+    make_the_files_of_one_process(Start::TwoDevices);
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn two_processes_make_the_files_of_one() {
+    make_the_files_of_one_process(Start::Mpirun);
+}
+
+fn make_the_files_of_one_process(two: Start) {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
     std::fs::write(at("run.toml"), CONFIG).unwrap();
     let study = "title = \"Two\"\nbase = \"run.toml\"\n[[model]]\nname = \"Adm\"\nsamplers = [\"alg2\"]\n[sample]\n\
                  evaluations = [1, 2]\nseeds = [0]\ncount = 6\n[evaluate]\nmetric = \"pixel-frechet\"\n";
     std::fs::write(at("study.toml"), study).unwrap();
-    for (name, ranks) in [("alone", false), ("two", true)] {
+    for (name, start) in [("alone", Start::Alone), ("two", two)] {
         let at = |what: &str| at(&format!("{name}-{what}"));
-        succeed(ranks, &["train", &dir.path().join("run.toml").to_string_lossy(), "--out", &at("run")]);
+        succeed(start, &["train", &dir.path().join("run.toml").to_string_lossy(), "--out", &at("run")]);
         // From the run of one process, because a picture names its checkpoint.
         let run = dir.path().join("alone-run");
         let run = run.to_str().unwrap();
         let to = ["--to", "1", "--steps", "3", "--set", "train.accumulate=2"];
-        succeed(ranks, &[&["distill", run, "--out", &at("students")][..], &to].concat());
-        let said = succeed(ranks, &["sample", run, "--count", "7", "--batch", "2", "--out", &at("pictures")]);
+        succeed(start, &[&["distill", run, "--out", &at("students")][..], &to].concat());
+        let said = succeed(start, &["sample", run, "--count", "7", "--batch", "2", "--out", &at("pictures")]);
         assert_eq!(said.matches("7 images").count(), 1, "one rank prints: {said}");
-        succeed(ranks, &["edge", &at("pictures"), &at("edges"), "--steps", "1"]);
-        succeed(ranks, &["sweep", &dir.path().join("study.toml").to_string_lossy(), "--out", &at("study")]);
+        succeed(start, &["edge", &at("pictures"), &at("edges"), "--steps", "1"]);
+        succeed(start, &["sweep", &dir.path().join("study.toml").to_string_lossy(), "--out", &at("study")]);
     }
     for (folder, ending, count) in [
         ("run/checkpoints", "safetensors", 2),
@@ -93,16 +122,38 @@ fn two_ranks_make_the_files_of_one_process() {
 }
 
 /// A rank that fails stops the other with its number and reason, although that one has enough to do.
+#[cfg(feature = "mpi")]
 #[test]
-fn a_rank_that_fails_stops_the_other() {
+fn a_process_that_fails_stops_the_other() {
+    fails(Start::Mpirun, &["rank 1: error", "000001.png", "rank 0: error: rank 1 has failed"]);
+}
+
+#[test]
+fn a_device_that_fails_stops_the_other() {
+    fails(Start::TwoDevices, &["000001.png", "error: rank 1 has failed"]);
+}
+
+fn fails(start: Start, wanted: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let (photos, out) = (dir.path().join("photos"), dir.path().join("out"));
-    succeed(false, &["sample", "--count", "5", "--steps", "1", "--out", photos.to_str().unwrap()]);
+    succeed(Start::Alone, &["sample", "--count", "5", "--steps", "1", "--out", photos.to_str().unwrap()]);
     std::fs::write(photos.join("000001.png"), "no picture").unwrap();
-    let failed = crossfade(true, &["edge", photos.to_str().unwrap(), out.to_str().unwrap(), "--steps", "1"]);
+    let failed = crossfade(start, &["edge", photos.to_str().unwrap(), out.to_str().unwrap(), "--steps", "1"]);
     let said = String::from_utf8_lossy(&failed.stderr);
     assert!(!failed.status.success());
-    for wanted in ["rank 1: error", "000001.png", "rank 0: error: rank 1 has failed"] {
+    for wanted in wanted {
         assert!(said.contains(wanted), "{wanted} is missing: {said}");
     }
+}
+
+#[test]
+fn devices_that_cannot_be_used_are_refused() {
+    let refused = |start, words: &[&str]| {
+        let output = crossfade(start, words);
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(Start::TwoDevices, &["models"]).contains("one device"));
+    let said = refused(Start::Alone, &["--device", "cpu,cpu:7", "sample", "--count", "2", "--out", "nowhere"]);
+    assert!(said.contains("there is one cpu"), "{said}");
 }

@@ -1,6 +1,6 @@
 //! Ranks that are processes of MPI.
-use super::{Group, Transport};
-use crate::error::{Error, Result};
+use crossfade::error::{Error, Result};
+use crossfade::ranks::{Group, Transport};
 use mpi::environment::{Threading, Universe};
 use mpi::request::scope;
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
