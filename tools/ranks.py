@@ -145,7 +145,9 @@ def kinds(work):
 
     train = {"unconditional": UNET + SMALL, "task": TASK + SMALL, "autoencoder": AUTOENCODER}
     for name in BASELINES:
-        train[name] = f'[process]\nkind = "{name}"\n' + UNET.replace("[network]", '[network]\ndecoders = "one"') + SMALL
+        # Two outputs for a process with two targets.
+        decoders = "conv" if name == "ddpm-x0" else "one"
+        train[name] = f'[process]\nkind = "{name}"\n' + UNET.replace("[network]", f'[network]\ndecoders = "{decoders}"') + SMALL
     latent = f'[latent]\nautoencoder = "{work}/autoencoder/alone"\n'
     train["latent"] = latent + UNET + SMALL
     cache = f'cache = "{work}/latents-RANKS.safetensors"\n'
