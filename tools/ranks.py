@@ -4,7 +4,9 @@
   python3 tools/ranks.py BINARY kinds     every kind of training on 1 to 4 ranks, and resumed from 4 on 2
   python3 tools/ranks.py BINARY kills     SIGKILL of a random rank at 20 moments, each time resumed on another number of ranks
   python3 tools/ranks.py BINARY verbs     sample, sweep, eval stats and tasks over folders; ranks that fail
+  python3 tools/ranks.py BINARY speed     two ranks of one thread against one process of two threads, on a machine at rest
   python3 tools/ranks.py BINARY hosts     two hosts, which are network namespaces (as root): bytes, and one of them cut off
+  python3 tools/ranks.py BINARY times     seconds and bytes of a step on two such hosts, against the formula of docs/SCALING.md
 
 BINARY is the program with the feature mpi. Scratch files go to --work, which is removed first.
 """
@@ -16,6 +18,7 @@ import random
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -144,14 +147,17 @@ def kinds(work):
         return path
 
     train = {"unconditional": UNET + SMALL, "task": TASK + SMALL, "autoencoder": AUTOENCODER}
+    unclipped = "[sample]\nclip = 0.0\n"
+    latent = f'[latent]\nautoencoder = "{work}/autoencoder/alone"\n'
     for name in BASELINES:
         # Two outputs for a process with two targets.
         decoders = "conv" if name == "ddpm-x0" else "one"
-        train[name] = f'[process]\nkind = "{name}"\n' + UNET.replace("[network]", f'[network]\ndecoders = "{decoders}"') + SMALL
-    latent = f'[latent]\nautoencoder = "{work}/autoencoder/alone"\n'
-    train["latent"] = latent + UNET + SMALL
+        # LSGM is defined on latents.
+        ahead = unclipped + latent if name == "lsgm" else ""
+        train[name] = ahead + f'[process]\nkind = "{name}"\n' + UNET.replace("[network]", f'[network]\ndecoders = "{decoders}"') + SMALL
+    train["latent"] = unclipped + latent + UNET + SMALL
     cache = f'cache = "{work}/latents-RANKS.safetensors"\n'
-    train["latent-cache"] = latent + cache + UNET + SMALL
+    train["latent-cache"] = unclipped + latent + cache + UNET + SMALL
     found = {name: ["train", config(name, text)] for name, text in train.items()}
     teacher = work / "unconditional/alone"
     sets = ["--set", "train.accumulate=4", "--set", "train.checkpoint_every=10"]
@@ -254,6 +260,28 @@ def test_kills(binary, work, _only):
           f"one process; mpirun had ended {slowest:.1f} s after a kill at the latest")
 
 
+def test_speed(binary, work, _only):
+    config = Path(__file__).resolve().parents[1] / "studies/cifar10-mini.toml"
+    sets = ["data.kind=procedural", "train.batch=16", "train.accumulate=2", "train.steps=40", "train.log_every=1",
+            "train.sample_every=0", "train.checkpoint_every=40"]
+    words = ["train", config, *[word for value in sets for word in ("--set", value)], "--out"]
+
+    def speed(ranks, threads, label):
+        command = program(binary, ranks, *words, work / label)
+        command[command.index("--threads") + 1] = str(threads)
+        run(command)
+        lines = (work / label / "log.jsonl").read_text().splitlines()
+        # The first steps fill caches and pools.
+        return statistics.median(json.loads(line)["images_per_second"] for line in lines[10:])
+
+    rounds = []
+    for k in range(4):
+        rounds.append((speed(None, 2, f"threads-{k}"), speed(2, 1, f"ranks-{k}")))
+        print(f"one process of two threads {rounds[-1][0]:.1f} images/s, two ranks of one thread {rounds[-1][1]:.1f}, "
+              f"ratio {rounds[-1][1] / rounds[-1][0]:.3f}", flush=True)
+    print(f"median ratio {statistics.median(b / a for a, b in rounds):.3f}")
+
+
 def tree(directory):
     return {str(p.relative_to(directory)): digest(p) for p in sorted(directory.rglob("*")) if p.is_file()}
 
@@ -329,7 +357,7 @@ def failing(binary, work, photos):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=Path)
-    parser.add_argument("tests", nargs="+", choices=["kinds", "kills", "verbs", "hosts"])
+    parser.add_argument("tests", nargs="+", choices=["kinds", "kills", "verbs", "speed", "hosts", "times"])
     parser.add_argument("--only", nargs="*", help="only these kinds")
     parser.add_argument("--work", type=Path, default=Path("/tmp/crossfade-ranks"))
     parser.add_argument("--seed", type=int, default=1)
@@ -340,11 +368,11 @@ def main():
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         try:
-            if name == "hosts":
+            if name in ("hosts", "times"):
                 import ranks_hosts
-                ranks_hosts.test(args.binary.resolve(), work)
+                (ranks_hosts.test if name == "hosts" else ranks_hosts.times)(args.binary.resolve(), work)
             else:
-                {"kinds": test_kinds, "kills": test_kills, "verbs": test_verbs}[name](args.binary.resolve(), work, args.only)
+                {"kinds": test_kinds, "kills": test_kills, "verbs": test_verbs, "speed": test_speed}[name](args.binary.resolve(), work, args.only)
         except Failed as failure:
             sys.exit(f"{name}: {failure}")
 

@@ -3,10 +3,12 @@
   python3 tools/ranks_hosts.py HOSTS [--rate 100mbit] -- COMMAND …     runs mpirun with one rank on each host; root only
 """
 import argparse
+import json
 import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -140,6 +142,44 @@ def test(binary, work):
             print(f"  resumed from step {step}: the bytes of one process", flush=True)
     finally:
         hosts.close()
+
+
+def times(binary, work):
+    """Seconds of a step on two hosts against the formula of docs/SCALING.md, and what a host sends, at several rates."""
+    import ranks
+
+    steps, accumulate = 60, 2
+    config = work / "times.toml"
+    text = (ranks.UNET + ranks.SMALL).replace("width = 16", "width = 64").replace("steps = 50", f"steps = {steps}")
+    text = text.replace("accumulate = 4", f"accumulate = {accumulate}").replace("resolution = 8", "resolution = 16")
+    text = text.replace("checkpoint_every = 10", f"checkpoint_every = {steps}").replace("sample_every = 50", "sample_every = 0")
+    config.write_text(text)
+    counted = json.loads(ranks.run(ranks.program(binary, None, "cost", config, "--count-only", "--json")))
+    parameters = counted["parameters"]
+
+    def seconds(out):
+        lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+        return statistics.median(2 * accumulate / line["images_per_second"] for line in lines[10:])
+
+    ranks.run(ranks.program(binary, None, "train", config, "--out", work / "alone"))
+    one = seconds(work / "alone") / accumulate
+    print(f"{parameters} parameters, a micro-batch takes {one:.4f} s")
+    n = 2
+    message = 4 * parameters * (accumulate / n + 1) * (n - 1) / n
+    for rate, bits in ((None, None), ("1gbit", 1e9), ("300mbit", 3e8), ("100mbit", 1e8)):
+        hosts = Hosts(n)
+        try:
+            if rate:
+                hosts.limit(rate)
+            before = hosts.sent("host0")
+            out = work / f"at-{rate}"
+            ranks.run(hosts.mpirun(binary, "--threads", "1", "--quiet", "train", config, "--out", out))
+            sent = (hosts.sent("host0") - before) / steps
+        finally:
+            hosts.close()
+        model = accumulate / n * one + (8 * message / bits if bits else 0.0)
+        print(f"{rate or 'no limit'}: a step takes {seconds(out):.4f} s, by the formula {model:.4f} s; "
+              f"host0 sends {sent / message:.3f} times the formula's {message:.0f} bytes, with all headers", flush=True)
 
 
 def wait_for_end(text):

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     let joined = if is_shared { ranks::join() } else { Ok(()) };
     let result =
         joined.and_then(|()| start_threads(cli.global.threads, own_threads)).and_then(|()| match &devices[..] {
-            [device] => ranks::together(|| work(device)),
+            [device] => ranks::together(device, || work(device)),
             several => ranks::on_devices(several, is_shared, work),
         });
     let group = crossfade::ranks::current();

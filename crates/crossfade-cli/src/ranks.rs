@@ -41,12 +41,18 @@ fn join_mpi(size: usize) -> Result<()> {
     Err(crossfade::Error::request(problem).into())
 }
 
-/// Runs `work` on this rank. All ranks end together: if one fails, the others stop and return its number and reason.
-pub fn together(work: impl FnOnce() -> Result<()>) -> Result<()> {
+/// Runs `work` on this rank with its device. All ranks end together: if one fails, the others stop and return its number and
+/// reason. Devices of different kinds round differently, so they cannot share work.
+pub fn together(device: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let group = ranks::current();
     if group.size() == 1 {
         return work();
     }
+    let kind = device.split(':').next().unwrap_or_default();
+    let work = || {
+        group.agree(&[("kind of device", kind.into())])?;
+        work()
+    };
     let done = catch_unwind(AssertUnwindSafe(work));
     match done {
         Ok(Ok(())) => Ok(group.wait()?),
@@ -80,7 +86,7 @@ pub fn on_devices(devices: &[String], is_shared: bool, work: impl Fn(&str) -> Re
     devices.iter().try_for_each(|name| device(name).map(drop))?;
     let as_rank = &|device: &str, group: ranks::Group| {
         ranks::enter(Arc::new(group));
-        let done = together(|| work(device));
+        let done = together(device, || work(device));
         leave();
         done
     };

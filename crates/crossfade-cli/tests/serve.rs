@@ -244,3 +244,46 @@ fn without_arguments_the_models_that_ship_are_served() {
     assert!(sampled.status.success(), "{}", String::from_utf8_lossy(&sampled.stderr));
     assert!(png == std::fs::read(dir.path().join("out/000000.png")).unwrap());
 }
+
+/// Runs a shell command in a directory, with the program in its path.
+fn shell(dir: &Path, command: &str) {
+    let program = Path::new(env!("CARGO_BIN_EXE_crossfade"));
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let out = Command::new("sh").args(["-c", command]).current_dir(dir).env("PATH", path).output().unwrap();
+    assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn the_command_of_a_job_makes_its_pictures() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start(dir.path().join("jobs.sqlite").to_str().unwrap(), &[]);
+    let client = &server.client;
+    for (k, request) in [
+        json!({"model": "classes", "n": 2, "blend": "phi", "clip": 0}),
+        json!({"model": "classes", "class": "3", "guidance": 1.5, "grid": "explicit:1,0.6,0.2"}),
+        json!({"model": "flow", "sampler": "ddim", "eta": 0.5, "steps": 3}),
+        json!({"model": "flow", "sampler": "heun-churn", "churn": 3.5, "steps": 4, "first": 7}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = client.post("/v1/jobs", &request).expect(202).json()["id"].as_str().unwrap().to_string();
+        let job = client.ended(&id);
+        let command = job["command"].as_str().unwrap();
+        let work = dir.path().join(k.to_string());
+        std::fs::create_dir(&work).unwrap();
+        shell(&work, command);
+        let first = request["first"].as_u64().unwrap_or(0);
+        for (at, picture) in client.pictures(&job).into_iter().enumerate() {
+            let file = work.join(format!("pictures/{:06}.png", first + at as u64));
+            assert!(picture == std::fs::read(file).unwrap(), "{command}");
+        }
+    }
+    let png = std::fs::read(dir.path().join("0/pictures/000001.png")).unwrap();
+    let texts = [("model", "flow"), ("strength", "0.5"), ("sampler", "ddim"), ("eta", "0.3"), ("name", "picture.png")];
+    let answer = client.form("/v1/images/variations", &texts, &[("image", &png)]).expect(200).json();
+    let job = client.ended(answer["job"].as_str().unwrap());
+    std::fs::write(dir.path().join("picture.png"), &png).unwrap();
+    shell(dir.path(), job["command"].as_str().unwrap());
+    assert!(client.pictures(&job)[0] == std::fs::read(dir.path().join("out.png")).unwrap(), "{}", job["command"]);
+}

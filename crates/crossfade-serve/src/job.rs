@@ -1,5 +1,5 @@
 //! Jobs: what is to be made, as it is stored, and as the interface shows it.
-use crossfade::config::SampleConfig;
+use crossfade::config::{SampleConfig, SampleOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -110,6 +110,8 @@ pub struct JobSpec {
     pub first: u64,
     /// The settings of the sampler, resolved.
     pub sample: SampleConfig,
+    /// The same as options of a request, without those that have no effect on this model.
+    pub options: SampleOptions,
     /// Network evaluations for each picture.
     pub evaluations: usize,
     /// Steps of the sampler for each picture.
@@ -195,10 +197,7 @@ impl JobSpec {
         set("model", json!(self.model));
         set("seed", json!(self.seed));
         set("n", json!(self.n));
-        set("sampler", json!(sample.sampler.name()));
         set("steps", json!(sample.steps));
-        set("grid", json!(sample.grid.kind.argument()));
-        set("clip", json!(sample.clip));
         if self.kind == Kind::Generation {
             set("first", json!(self.first));
         }
@@ -209,10 +208,15 @@ impl JobSpec {
                 set("guidance_interval", json!(sample.guidance_interval));
             }
         }
-        if sample.free_first_step {
-            set("free_first_step", json!(true));
-        }
+        let options = &self.options;
         let optional = [
+            ("sampler", options.sampler.map(|sampler| json!(sampler.name()))),
+            ("grid", options.grid.as_ref().map(|grid| json!(grid.argument()))),
+            ("eta", options.eta.map(|x| json!(x))),
+            ("churn", options.churn.map(|x| json!(x))),
+            ("blend", options.blend.as_ref().map(|blend| json!(blend.name()))),
+            ("clip", options.clip.map(|x| json!(x))),
+            ("free_first_step", options.free_first_step.map(|x| json!(x))),
             ("task", self.task.as_ref().map(|task| json!(task))),
             ("strength", self.strength.map(|x| json!(x))),
             ("fit", self.fit.map(|fit| json!(fit))),
@@ -233,14 +237,19 @@ impl JobSpec {
     /// The command that makes the same pictures; `path` is the checkpoint on the server.
     pub fn command(&self, path: &str) -> String {
         let sample = &self.sample;
-        let mut options = vec![format!("--steps {}", sample.steps), format!("--sampler {}", sample.sampler.name())];
-        if matches!(sample.grid.kind, crossfade::math::GridKind::Explicit { .. }) {
-            options.remove(0);
-        }
+        let given = &self.options;
+        let mut options = vec![];
+        options.extend(given.steps.map(|steps| format!("--steps {steps}")));
+        options.extend(given.sampler.map(|sampler| format!("--sampler {}", sampler.name())));
+        options.extend(given.grid.as_ref().map(|grid| format!("--grid {}", quoted(&grid.argument()))));
+        options.extend(given.eta.map(|x| format!("--eta {x}")));
+        options.extend(given.churn.map(|x| format!("--churn {x}")));
+        options.extend(given.blend.as_ref().map(|blend| format!("--blend {}", blend.name())));
+        options.extend(given.clip.map(|x| if x > 0.0 { format!("--clip {x}") } else { "--no-clip".into() }));
+        options.extend(given.free_first_step.map(|x| format!("--free-first-step {x}")));
         options.push(format!("--seed {}", self.seed));
         let path = quoted(path);
         if matches!(self.kind, Kind::Generation | Kind::Variation) {
-            options.push(format!("--grid {}", quoted(&sample.grid.kind.argument())));
             if sample.class != "random" {
                 options.push(format!("--class {}", quoted(&sample.class)));
             }

@@ -132,7 +132,7 @@ impl Run<'_> {
         };
         let evaluations = pipeline.evaluations()?;
         let checkpoint = &self.loaded.checkpoint;
-        let (keyword, text) = task_recipe(checkpoint, task.name(), seed, spec.sample.steps, evaluations);
+        let (keyword, text) = task_recipe(checkpoint, task.name(), seed, &spec.sample, evaluations);
         let tile = Cell::new((0, 1));
         let watch = |_: &[Part], state: &State<'_, Images>| self.watched(index, state, &tile, true);
         let model = pipeline.task_model(task.name(), seed)?.watched(&watch);

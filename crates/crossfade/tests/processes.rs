@@ -1,7 +1,7 @@
 //! Every process: its samplers against exact denoisers, its moments against Monte Carlo, its training and its pictures.
 #![allow(clippy::unwrap_used)]
 use crossfade::checkpoint::{Checkpoint, Weights, newest};
-use crossfade::config::{AutoencoderRun, LatentConfig, RunConfig};
+use crossfade::config::{AutoencoderRun, LatentConfig, RunConfig, SampleConfig, SampleOptions};
 use crossfade::data::DataConfig;
 use crossfade::engine::Device;
 use crossfade::generate::{Job, Shard, reproduce, run};
@@ -10,9 +10,10 @@ use crossfade::lab::{
 };
 use crossfade::loss::AutoencoderLoss;
 use crossfade::math::process::Cld;
-use crossfade::math::{Adm, Attenuation, GaussianFn, GridKind, NoiseScale, Process};
+use crossfade::math::{Adm, Attenuation, Blend, GaussianFn, GridKind, NoiseScale, Process};
 use crossfade::nn::{AutoencoderConfig, Decoders, UNetConfig};
 use crossfade::rng::{Purpose, Stream};
+use crossfade::sample::gaussian::Churn;
 use crossfade::sample::{EvaluationOptions, Sampler};
 use crossfade::train::{RunDir, train, train_autoencoder};
 use std::path::Path;
@@ -186,6 +187,35 @@ fn samplers_that_do_not_fit_are_refused_with_those_that_do() {
             own.evaluations(&process, &times, EvaluationOptions::default()).unwrap(),
             if own == Sampler::Heun { 13 } else { 7 }
         );
+    }
+}
+
+#[test]
+fn options_of_settings_give_them_back_on_a_checkpoint_with_others() {
+    for process in Process::all() {
+        let blend = if process.blends(&Blend::Average) { Blend::Average } else { Blend::Heads };
+        let own = SampleConfig { steps: 3, guidance: 2.0, blend, ..SampleConfig::default() };
+        let run = RunConfig { process: process.clone(), sample: own, ..RunConfig::default() };
+        for sampler in Sampler::fitting(&process) {
+            let wanted = SampleConfig {
+                sampler,
+                steps: 7,
+                clip: if process.estimates_x0() { 0.0 } else { 1.0 },
+                eta: if sampler == Sampler::Ddim { 0.5 } else { 0.0 },
+                churn: match sampler {
+                    Sampler::HeunChurn => Churn { amount: 3.0, ..Churn::default() },
+                    _ => Churn::default(),
+                },
+                class: "3".into(),
+                ..SampleConfig::default()
+            };
+            let wanted = wanted.resolved(&process).unwrap();
+            let given = SampleOptions::of(&wanted, &run);
+            let stored: SampleOptions = serde_json::from_str(&serde_json::to_string(&given).unwrap()).unwrap();
+            assert_eq!(stored, given);
+            let found = given.applied(&run, str::to_string).unwrap();
+            assert_eq!(found, wanted, "{} {}", process.name(), sampler.name());
+        }
     }
 }
 

@@ -2,14 +2,16 @@
 mod pictures;
 
 use super::sample::{not_negative, open, open_or_default, two_times};
-use crate::cli::{Weights, one_of, sampler_names, unit_interval};
+use super::sampler::SamplerArgs;
+use crate::cli::{Weights, unit_interval};
 use crate::context::Context;
 use crate::output::duration;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
+use crossfade::RunConfig;
 use crossfade::apply::Applied;
 use crossfade::checkpoint::Checkpoint;
-use crossfade::config::SampleConfig;
+use crossfade::config::{SampleConfig, SampleOptions};
 use crossfade::data::{Fit, Image, Planes, contact_sheet};
 use crossfade::engine::to_host;
 use crossfade::error::Shown;
@@ -18,7 +20,6 @@ use crossfade::generate::{Edit, EditRecipe, Noise, Pipeline, Source};
 use crossfade::math::{GridKind, Process};
 use crossfade::sample::Sampler;
 use crossfade::tensorfile::save_tensors;
-use crossfade::{Error, RunConfig};
 use pictures::{Picture, pictures};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -80,17 +81,8 @@ pub struct EditArgs {
     #[arg(long, value_name = "HOW")]
     fit: Option<FitArg>,
 
-    /// Number of steps of the whole time grid, for example 50 [default: from the configuration]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    steps: Option<u64>,
-
-    /// Sampler [default: from the configuration; with --invert and --to midpoint for adm, heun for the other processes]
-    #[arg(long, value_name = "NAME", value_parser = one_of(sampler_names()))]
-    sampler: Option<String>,
-
-    /// Time grid, as in `crossfade sample` [default: from the configuration; with --invert and --to uniform-sqrt for adm]
-    #[arg(long, value_name = "NAME", value_parser = GridKind::from_argument)]
-    grid: Option<GridKind>,
+    #[command(flatten)]
+    sampler: SamplerArgs,
 
     /// Class by name or number, or none, for example cat [default: from the configuration]
     #[arg(long, value_name = "NAME")]
@@ -138,31 +130,22 @@ impl From<FitArg> for Fit {
 impl EditArgs {
     /// The checkpoint's sampling settings with the options applied.
     fn sampling(&self, run: &RunConfig) -> Result<SampleConfig> {
-        let (mut config, process) = (run.sample.clone(), &run.process);
-        config.steps = self.steps.map_or(config.steps, |steps| steps as usize);
-        if let Some(class) = &self.class {
-            config.class.clone_from(class);
-        }
-        config.guidance = self.guidance.unwrap_or(config.guidance);
-        config.guidance_interval = self.guidance_interval.unwrap_or(config.guidance_interval);
+        let mut own = run.sample.clone();
         if self.inverts() {
-            config.eta = 0.0;
-            config.sampler = Sampler::inverting(process).unwrap_or(config.sampler);
+            own.eta = 0.0;
+            own.sampler = Sampler::inverting(&run.process).unwrap_or(own.sampler);
             // On this grid the second-order samplers for attenuation keep their order (§10.4).
-            if matches!(process, Process::Adm(_)) && config.grid.kind == GridKind::Auto {
-                config.grid.kind = GridKind::UniformSqrt;
+            if matches!(run.process, Process::Adm(_)) && own.grid.kind == GridKind::Auto {
+                own.grid.kind = GridKind::UniformSqrt;
             }
         }
-        if let Some(name) = &self.sampler {
-            config.sampler = Sampler::parse(name)?;
-        }
-        if let Some(kind) = &self.grid {
-            config.grid.kind = kind.clone();
-        }
-        if self.steps.is_some() && matches!(config.grid.kind, GridKind::Explicit { .. }) {
-            return Err(Error::request("--steps does not apply to a grid of explicit times").into());
-        }
-        Ok(config.resolved(process)?)
+        let options = SampleOptions {
+            class: self.class.clone(),
+            guidance: self.guidance,
+            guidance_interval: self.guidance_interval,
+            ..self.sampler.options()?
+        };
+        Ok(options.applied(&RunConfig { sample: own, ..run.clone() }, |name| format!("--{name}"))?)
     }
 
     fn inverts(&self) -> bool {

@@ -26,6 +26,7 @@ mod reconstruct;
 mod reproduce;
 mod saliency;
 mod sample;
+mod sampler;
 mod serve;
 mod sketch;
 mod sr;

@@ -1,5 +1,6 @@
 //! `crossfade sample`.
-use crate::cli::{Weights, one_of, positive, sampler_names, unit_interval};
+use super::sampler::SamplerArgs;
+use crate::cli::Weights;
 use crate::context::Context;
 use crate::output::duration;
 use anyhow::{Context as _, Result};
@@ -9,10 +10,7 @@ use crossfade::checkpoint::{self, Checkpoint};
 use crossfade::config::SampleOptions;
 use crossfade::error::Shown;
 use crossfade::generate::{self, BATCH, Job, Shard};
-use crossfade::math::{Blend, GridKind};
 use crossfade::models;
-use crossfade::nn::Precision;
-use crossfade::sample::Sampler;
 use crossfade::study::from_environment;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -51,53 +49,8 @@ pub struct SampleArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 
-    /// Number of sampler steps [default: from the configuration]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub steps: Option<u64>,
-
-    /// Sampler; names of k-diffusion such as dpmpp_2m_sde and of diffusers such as EulerAncestralDiscreteScheduler are accepted
-    /// too [default: from the configuration]
-    #[arg(long, value_name = "NAME", value_parser = one_of(sampler_names()))]
-    pub sampler: Option<String>,
-
-    /// Time grid: auto, uniform-t, uniform-sqrt, ddim-quadratic, reference, power, karras, log-snr, images, with options as in
-    /// log-snr:kappa_max=20,kappa_min=0.1, or explicit:1,0.5,… [default: from the configuration]
-    #[arg(long, value_name = "NAME", value_parser = GridKind::from_argument)]
-    pub grid: Option<GridKind>,
-
-    /// Exponent rho of the grids karras and power [default: 7]
-    #[arg(long, value_name = "X", value_parser = positive)]
-    pub rho: Option<f64>,
-
-    /// Noise of the sampler ddim, from 0 (deterministic) to 1 (like ancestral) [default: from the configuration]
-    #[arg(long, value_name = "X", value_parser = unit_interval)]
-    pub eta: Option<f64>,
-
-    /// Noise added by the sampler heun-churn, EDM's S_churn [default: from the configuration]
-    #[arg(long, value_name = "X", value_parser = positive)]
-    pub churn: Option<f64>,
-
-    /// How the phi and eps heads are combined into one estimate of x_0 [default: from the configuration]
-    #[arg(long, value_name = "NAME", value_parser = one_of(Blend::NAMES.iter().copied()))]
-    pub blend: Option<String>,
-
-    /// Clip the estimate of x_0 to [-X, X] at every step [default: from the configuration]
-    #[arg(long, value_name = "X", value_parser = positive)]
-    pub clip: Option<f64>,
-
-    /// Do not clip the estimate of x_0
-    #[arg(long, conflicts_with = "clip")]
-    pub no_clip: bool,
-
-    /// Save the evaluation at t = 1, whose ideal result is known from the mean of the training images, true or false, for
-    /// example --free-first-step true [default: from the configuration]
-    #[arg(long, value_name = "BOOL")]
-    pub free_first_step: Option<bool>,
-
-    /// Numbers of the network's convolutions and matrix products: f32, or f16 or bf16 on devices that compute in them. On the
-    /// cpu f32 is the fast one [default: from the configuration]
-    #[arg(long, value_name = "NAME", value_parser = one_of(Precision::NAMES))]
-    pub precision: Option<String>,
+    #[command(flatten)]
+    pub sampler: SamplerArgs,
 
     /// Class by name or number, several with commas between them, or all (image k gets class k mod n of these n, a row for
     /// each class on the sheet), random (drawn for each image from the seed) or none [default: from the configuration,
@@ -200,19 +153,10 @@ impl SampleArgs {
     /// The settings that replace those of the checkpoint.
     fn options(&self) -> Result<SampleOptions> {
         Ok(SampleOptions {
-            steps: self.steps.map(|steps| steps as usize),
-            sampler: self.sampler.as_deref().map(Sampler::parse).transpose()?,
-            grid: self.grid.clone(),
-            rho: self.rho,
-            eta: self.eta,
-            churn: self.churn,
-            blend: self.blend.as_deref().map(Blend::parse).transpose()?,
-            clip: if self.no_clip { Some(0.0) } else { self.clip },
-            free_first_step: self.free_first_step,
-            precision: self.precision.as_deref().map(Precision::parse).transpose()?,
             class: self.class.clone(),
             guidance: self.guidance,
             guidance_interval: self.guidance_interval,
+            ..self.sampler.options()?
         })
     }
 }

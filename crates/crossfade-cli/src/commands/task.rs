@@ -1,6 +1,7 @@
 //! What `crossfade sr`, `inpaint`, `saliency`, `edge`, `depth` and `sketch` share: a trained task applied to images.
 use super::sample::open_or_default;
-use crate::cli::{Weights, one_of, sampler_names};
+use super::sampler::SamplerArgs;
+use crate::cli::Weights;
 use crate::context::Context;
 use crate::jobs::{ImageJob, check_overwrites, folders, list_jobs};
 use crate::output::duration;
@@ -14,10 +15,10 @@ use crossfade::data::{IMAGE_ENDINGS, Image16, LabelMap};
 use crossfade::error::Shown;
 use crossfade::files::Folder;
 use crossfade::generate::{Pipeline, task_recipe};
+use crossfade::math::GridKind;
 use crossfade::models;
 use crossfade::ranks;
 use crossfade::rng::{Purpose, Stream};
-use crossfade::sample::Sampler;
 use crossfade::task::TaskConfig;
 use crossfade::task::masks::{HoleBox, Mask, random};
 use serde_json::json;
@@ -42,13 +43,8 @@ pub struct TaskArgs {
     #[arg(long, value_name = "PATH")]
     pub checkpoint: Option<PathBuf>,
 
-    /// Number of sampler steps [default: that of a model that ships, otherwise 5]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub steps: Option<u64>,
-
-    /// Sampler [default: from the configuration]
-    #[arg(long, value_name = "NAME", value_parser = one_of(sampler_names()))]
-    pub sampler: Option<String>,
+    #[command(flatten)]
+    pub sampler: SamplerArgs,
 
     /// Seed of the noise
     #[arg(long, value_name = "S", default_value_t = 0)]
@@ -115,14 +111,12 @@ impl<'a> Request<'a> {
 impl TaskArgs {
     /// The checkpoint's sampling settings with the options applied.
     fn sampling(&self, checkpoint: &Checkpoint) -> Result<SampleConfig> {
-        let mut config = checkpoint.config.sample.clone();
+        let mut run = checkpoint.config.clone();
         // The steps of a training are chosen for its sheets, those of a model that ships by measuring it.
-        let usual = if models::of(&checkpoint.path).is_some() { config.steps } else { STEPS };
-        config.steps = self.steps.map_or(usual, |steps| steps as usize);
-        if let Some(name) = &self.sampler {
-            config.sampler = Sampler::parse(name)?;
+        if models::of(&checkpoint.path).is_none() && !matches!(run.sample.grid.kind, GridKind::Explicit { .. }) {
+            run.sample.steps = STEPS;
         }
-        Ok(config)
+        Ok(self.sampler.options()?.applied(&run, |name| format!("--{name}"))?)
     }
 
     /// How images are tiled and finished.
@@ -187,7 +181,7 @@ pub fn apply(request: &Request, context: &Context) -> Result<()> {
         masked.map(|folder| jobs.iter().map(|job| folder.join(&job.name).with_extension("png")).collect());
     check_overwrites(&jobs, &holes.files(&jobs)?, masked.as_deref().unwrap_or_default())?;
     let options = common.options(*threshold);
-    let (keyword, text) = task_recipe(&checkpoint, kind, common.seed, sample.steps, evaluations);
+    let (keyword, text) = task_recipe(&checkpoint, kind, common.seed, &sample, evaluations);
     let application =
         Application { task: &checkpoint.config.task, model: &model, options: &options, texts: &[(keyword, &text)] };
     let began = std::time::Instant::now();

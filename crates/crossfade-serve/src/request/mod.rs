@@ -90,6 +90,7 @@ impl Request {
         let pipeline = loaded.pipeline.with_sample(&sample).map_err(|e| ApiError::of_option(&e))?;
         let mut spec = JobSpec {
             kind,
+            options: SampleOptions::of(&sample, config),
             task: task.clone(),
             model: model.name().into(),
             digest: model.digest().into(),

@@ -104,11 +104,21 @@ fn pictures_have_the_bytes_of_the_command_line_under_mixed_load() {
 fn settings_of_an_answer_make_the_same_picture_again() {
     let running = start(|_| ());
     let client = &running.client;
-    for request in [json!({"n": 3}), json!({"model": "flow", "steps": 4}), json!({"guidance": 1.7, "class": "1"})] {
+    for request in [
+        json!({"n": 3}),
+        json!({"model": "flow", "steps": 4}),
+        json!({"guidance": 1.7, "class": "1"}),
+        json!({"blend": "phi"}),
+        json!({"model": "flow", "sampler": "ddim", "eta": 0.5}),
+        json!({"model": "flow", "sampler": "heun-churn", "churn": 3.5, "steps": 4}),
+    ] {
         let first = client.post("/v1/images/generations", &request).expect(200).json();
         let again = client.post("/v1/images/generations", &first["settings"]).expect(200).json();
         assert_eq!(first["data"], again["data"], "{}", first["settings"]);
         assert_eq!(first["settings"], again["settings"]);
+        for (name, value) in request.as_object().unwrap() {
+            assert_eq!(&first["settings"][name], value, "{name} of {}", first["settings"]);
+        }
     }
 }
 

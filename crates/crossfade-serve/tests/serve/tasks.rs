@@ -15,10 +15,11 @@ fn applied(model: &str, seed: u64, steps: usize, picture: &Image16, mask: Option
     as_the_program();
     let checkpoint = Checkpoint::open(&models::checkpoint(model)).unwrap();
     let sample = crossfade::SampleConfig { steps, ..checkpoint.config.sample.clone() };
+    let sample = sample.resolved(&checkpoint.config.process).unwrap();
     let pipeline = Pipeline::open(&checkpoint, Weights::Ema, &sample, &Device::flex()).unwrap();
     let task = &checkpoint.config.task;
     let network = pipeline.task_model(task.name(), seed).unwrap();
-    let (keyword, text) = task_recipe(&checkpoint, task.name(), seed, steps, pipeline.evaluations().unwrap());
+    let (keyword, text) = task_recipe(&checkpoint, task.name(), seed, &sample, pipeline.evaluations().unwrap());
     let texts = [(keyword, text.as_str())];
     let application = Application { task, model: &network, options: &Options::default(), texts: &texts };
     let dir = tempfile::tempdir().unwrap();

@@ -5,9 +5,11 @@ use crate::error::{Error, Result};
 use crate::nn::Precision;
 use crate::sample::Sampler;
 use crossfade_math::{Blend, GridKind, Process};
+use serde::{Deserialize, Serialize};
 
 /// The settings that a request gives; the others are those of the checkpoint.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct SampleOptions {
     /// As [`SampleConfig::steps`].
     pub steps: Option<usize>,
@@ -38,6 +40,29 @@ pub struct SampleOptions {
 }
 
 impl SampleOptions {
+    /// The options that give these resolved settings on a checkpoint of the run, without those that would have no effect.
+    pub fn of(sample: &SampleConfig, run: &RunConfig) -> Self {
+        let (own, process) = (&run.sample, &run.process);
+        let guided = sample.guidance != 1.0;
+        // A measured table has no name that could be given: then it is the checkpoint's own.
+        let named = process.blends(&sample.blend) && !matches!(sample.blend, Blend::Table(_));
+        Self {
+            steps: (!matches!(sample.grid.kind, GridKind::Explicit { .. })).then_some(sample.steps),
+            sampler: Some(sample.sampler),
+            grid: Some(sample.grid.kind.clone()),
+            rho: None,
+            eta: (sample.sampler == Sampler::Ddim).then_some(sample.eta),
+            churn: (sample.sampler == Sampler::HeunChurn).then_some(sample.churn.amount),
+            blend: named.then(|| sample.blend.clone()),
+            clip: process.estimates_x0().then_some(sample.clip),
+            free_first_step: (sample.free_first_step || own.free_first_step).then_some(sample.free_first_step),
+            precision: (sample.precision != own.precision).then_some(sample.precision),
+            class: (sample.class != own.class).then(|| sample.class.clone()),
+            guidance: (guided || own.guidance != 1.0).then_some(sample.guidance),
+            guidance_interval: guided.then_some(sample.guidance_interval),
+        }
+    }
+
     /// The settings of a checkpoint with these, resolved. An option that would have no effect is an error, because a user
     /// who gives it expects one; `name` writes the name of an option as the user does.
     pub fn applied(&self, run: &RunConfig, name: fn(&str) -> String) -> Result<SampleConfig> {

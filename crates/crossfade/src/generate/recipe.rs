@@ -85,17 +85,17 @@ impl Recipe {
     }
 }
 
-/// How the PNG of a task tells about its making: the keyword and the text of a chunk.
+/// How the PNG of a task tells about its making: the keyword and the text of a chunk. The settings of the sampler are resolved.
 pub fn task_recipe(
     checkpoint: &Checkpoint,
     kind: &str,
     seed: u64,
-    steps: usize,
+    sample: &SampleConfig,
     evaluations: usize,
 ) -> (&'static str, String) {
     let recipe = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"), "task": kind, "checksum": checkpoint.checksum, "seed": seed,
-        "steps": steps, "evaluations": evaluations,
+        "sample": sample, "evaluations": evaluations,
     });
     ("crossfade-task", recipe.to_string())
 }
