@@ -195,7 +195,7 @@ fn options_of_settings_give_them_back_on_a_checkpoint_with_others() {
     for process in Process::all() {
         let blend = if process.blends(&Blend::Average) { Blend::Average } else { Blend::Heads };
         let own = SampleConfig { steps: 3, guidance: 2.0, blend, ..SampleConfig::default() };
-        let run = RunConfig { process: process.clone(), sample: own, ..RunConfig::default() };
+        let run = RunConfig { process, sample: own, ..RunConfig::default() };
         for sampler in Sampler::fitting(&process) {
             let wanted = SampleConfig {
                 sampler,
