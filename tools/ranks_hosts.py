@@ -151,7 +151,7 @@ def times(binary, work):
     steps, accumulate = 60, 2
     config = work / "times.toml"
     text = (ranks.UNET + ranks.SMALL).replace("width = 16", "width = 64").replace("steps = 50", f"steps = {steps}")
-    text = text.replace("accumulate = 4", f"accumulate = {accumulate}").replace("resolution = 8", "resolution = 16")
+    text = text.replace("accumulate = 4", f"accumulate = {accumulate}")
     text = text.replace("checkpoint_every = 10", f"checkpoint_every = {steps}").replace("sample_every = 50", "sample_every = 0")
     config.write_text(text)
     counted = json.loads(ranks.run(ranks.program(binary, None, "cost", config, "--count-only", "--json")))
@@ -166,6 +166,7 @@ def times(binary, work):
     print(f"{parameters} parameters, a micro-batch takes {one:.4f} s")
     n = 2
     message = 4 * parameters * (accumulate / n + 1) * (n - 1) / n
+    handling = None
     for rate, bits in ((None, None), ("1gbit", 1e9), ("300mbit", 3e8), ("100mbit", 1e8)):
         hosts = Hosts(n)
         try:
@@ -177,9 +178,14 @@ def times(binary, work):
             sent = (hosts.sent("host0") - before) / steps
         finally:
             hosts.close()
-        model = accumulate / n * one + (8 * message / bits if bits else 0.0)
-        print(f"{rate or 'no limit'}: a step takes {seconds(out):.4f} s, by the formula {model:.4f} s; "
-              f"host0 sends {sent / message:.3f} times the formula's {message:.0f} bytes, with all headers", flush=True)
+        took = seconds(out)
+        if rate is None:
+            handling = (took - accumulate / n * one) / message
+            model = f"which gives e = {1e9 * handling:.2f} ns a byte"
+        else:
+            model = f"by the formula {accumulate / n * one + message * (8 / bits + handling):.4f} s"
+        print(f"{rate or 'no limit'}: a step takes {took:.4f} s, {model}; host0 sends {sent / message:.3f} times the formula's "
+              f"{message:.0f} bytes, with all headers", flush=True)
 
 
 def wait_for_end(text):

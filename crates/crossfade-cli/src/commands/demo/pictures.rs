@@ -15,6 +15,8 @@ use std::time::Instant;
 const COLUMNS: u64 = 14;
 /// Classes, at most.
 const ROWS: usize = 24;
+/// Rows of the default model, if it has no classes.
+const PLAIN_ROWS: usize = 4;
 /// Pictures whose way from noise is shown.
 const WAYS: u64 = 3;
 /// Numbers of network evaluations.
@@ -33,27 +35,39 @@ struct Model {
 /// The sections of generation; none if no model ships for it.
 pub fn sections(context: &Context) -> Result<Vec<Section>> {
     let Some(shipped) = models::default_of("generate") else { return Ok(vec![]) };
-    let checkpoint = Checkpoint::open(Path::new(shipped.name))?;
-    let mut sample = checkpoint.config.sample.clone();
-    let classes: Vec<String> = checkpoint.class_names.iter().take(ROWS).cloned().collect();
-    if !classes.is_empty() {
-        sample.class = (0..classes.len()).map(|k| k.to_string()).collect::<Vec<_>>().join(",");
-    }
-    let pipeline = Pipeline::open(&checkpoint, Weights::Ema, &sample, &context.device)?;
-    let model = Model { pipeline, sample, classes };
+    let model = Model::open(shipped.name, context)?;
     context.note(format_args!("pictures of the model {} …", shipped.name));
-    let by_class = model.by_class(shipped.name)?;
+    let title = if model.classes.is_empty() { "Pictures" } else { "A row for each class" };
+    let mut sections = vec![model.pictures(shipped.name, title, PLAIN_ROWS)?];
+    // Other models for generation are files, which need not be there.
+    let others = models::all().iter().filter(|other| other.task == shipped.task && !other.default);
+    for other in others.filter(|other| other.is_embedded() || other.found().is_some()) {
+        context.note(format_args!("pictures of the model {} …", other.name));
+        sections.push(Model::open(other.name, context)?.pictures(other.name, other.name, 2)?);
+    }
     context.note("the way from noise to picture …");
-    let way = model.way()?;
+    sections.push(model.way()?);
     context.note("few network evaluations …");
-    Ok(vec![by_class, way, model.few_evaluations()?])
+    sections.push(model.few_evaluations()?);
+    Ok(sections)
 }
 
 impl Model {
-    /// A row for each class, with the settings of the model.
-    fn by_class(&self, name: &str) -> Result<Section> {
+    fn open(name: &str, context: &Context) -> Result<Self> {
+        let checkpoint = Checkpoint::open(Path::new(name))?;
+        let mut sample = checkpoint.config.sample.clone();
+        let classes: Vec<String> = checkpoint.class_names.iter().take(ROWS).cloned().collect();
+        if !classes.is_empty() {
+            sample.class = (0..classes.len()).map(|k| k.to_string()).collect::<Vec<_>>().join(",");
+        }
+        let pipeline = Pipeline::open(&checkpoint, Weights::Ema, &sample, &context.device)?;
+        Ok(Self { pipeline, sample, classes })
+    }
+
+    /// A row for each class, or `plain` rows of a network without classes, with the settings of the model.
+    fn pictures(&self, name: &str, title: &str, plain: usize) -> Result<Section> {
         // Image k has class k mod n.
-        let rows = self.classes.len().max(4) as u64;
+        let rows = if self.classes.is_empty() { plain } else { self.classes.len() } as u64;
         let count = rows * COLUMNS;
         let began = Instant::now();
         let mut images = vec![];
@@ -67,7 +81,6 @@ impl Model {
         };
         let evaluations = self.pipeline.evaluations()?;
         let text = format!("The model {name}, {evaluations} network evaluations, {time} for each picture.");
-        let title = if self.classes.is_empty() { "Pictures" } else { "A row for each class" };
         Ok(Section { title: title.into(), text, rows: (0..rows).map(row).collect() })
     }
 
