@@ -2,7 +2,8 @@
 """Runs the program as several ranks of Open MPI and compares every byte with one process.
 
   python3 tools/ranks.py BINARY kinds     every kind of training on 1 to 4 ranks, and resumed from 4 on 2
-  python3 tools/ranks.py BINARY kills     SIGKILL of a random rank at 20 moments, each time resumed on another number of ranks
+  python3 tools/ranks.py BINARY kills     SIGKILL of a random rank at 20 moments (--kills), each time resumed on another number of
+                                          ranks; of the kinds of --only, unconditional by default, `all` for all of them
   python3 tools/ranks.py BINARY verbs     sample, sweep, eval stats and tasks over folders; ranks that fail
   python3 tools/ranks.py BINARY speed     two ranks of one thread against one process of two threads, on a machine at rest
   python3 tools/ranks.py BINARY hosts     two hosts, which are network namespaces (as root): bytes, and one of them cut off
@@ -138,12 +139,12 @@ def must_equal(got, wanted, what):
         raise Failed(f"{what}: {', '.join(names[:5])} of one process are different")
 
 
-def kinds(work):
-    """The command line of every kind of training, by name; `OUT` stands for its directory."""
+def kinds(work, steps=50, every=10):
+    """The command line of every kind of training, by name, without its directory: of so many steps, with a checkpoint every few."""
 
     def config(name, text):
         path = work / f"{name}.toml"
-        path.write_text(text)
+        path.write_text(text.replace("\nsteps = 50\n", f"\nsteps = {steps}\n").replace("checkpoint_every = 10", f"checkpoint_every = {every}"))
         return path
 
     train = {"unconditional": UNET + SMALL, "task": TASK + SMALL, "autoencoder": AUTOENCODER}
@@ -160,8 +161,8 @@ def kinds(work):
     train["latent-cache"] = unclipped + latent + cache + UNET + SMALL
     found = {name: ["train", config(name, text)] for name, text in train.items()}
     teacher = work / "unconditional/alone"
-    sets = ["--set", "train.accumulate=4", "--set", "train.checkpoint_every=10"]
-    found["distillation"] = ["distill", teacher, "--to", "2,1", "--steps", "50", *sets]
+    sets = ["--set", "train.accumulate=4", "--set", f"train.checkpoint_every={every}"]
+    found["distillation"] = ["distill", teacher, "--to", "2,1", "--steps", steps, *sets]
     return found
 
 
@@ -217,7 +218,7 @@ def kill_when(command, due):
     return newest(out)
 
 
-def test_kinds(binary, work, only):
+def test_kinds(binary, work, only, _kills):
     began = time.time()
     wanted = {name: words for name, words in kinds(work).items() if not only or name in only}
     for name, words in wanted.items():
@@ -225,42 +226,62 @@ def test_kinds(binary, work, only):
     print(f"{len(wanted)} kinds in {time.time() - began:.0f} s")
 
 
-def test_kills(binary, work, _only):
-    config = work / "kills.toml"
-    text = (UNET + SMALL).replace("steps = 50", "steps = 300").replace("checkpoint_every = 10", "checkpoint_every = 3")
-    config.write_text(text)
-    train = ["train", config, "--out"]
-    run(program(binary, None, *train, work / "alone"))
-    last = "checkpoints/step-00000300.safetensors"
+def test_kills(binary, work, only, kills):
+    steps = 300
+    every_kind = kinds(work, steps, 3)
+    wanted = list(every_kind) if only == ["all"] else only or ["unconditional"]
+    # Latents and students need the results of these.
+    for name in [name for name in every_kind if name in wanted or name in ("unconditional", "autoencoder")]:
+        run(program(binary, None, *every_kind[name], "--out", work / name / "alone"))
+    for name in wanted:
+        kills_of_kind(binary, work, name, every_kind[name], kills, f"step-{steps:08}.safetensors")
+
+
+def kills_of_kind(binary, work, name, words, wanted, last):
+    """Kills a random rank `wanted` times, in as many runs as that takes; each must end with the checkpoints of one process."""
+
+    def ends(directory):
+        return {key: value for key, value in result(directory).items() if key.endswith(last)}
+
+    alone = ends(work / name / "alone")
+    if not alone:
+        raise Failed(f"{name}: one process has not made {last}")
     kills, runs, slowest, steps = 0, 0, 0.0, []
-    while kills < 20:
-        out, runs = work / f"killed-{runs}", runs + 1
-        while kills < 20:
-            ranks = random.choice([2, 3, 4])
+    while kills < wanted:
+        out, runs = work / name / f"killed-{runs}", runs + 1
+        # The next run encodes its images again.
+        (work / "latents-RANKS.safetensors").unlink(missing_ok=True)
+        ended = False
+        while not ended:
+            # After the last kill the run is finished.
             more = ["--resume"] if newest(out) else []
-            child = subprocess.Popen(program(binary, ranks, *train, out, *more), env=ENVIRONMENT, stdout=subprocess.DEVNULL,
-                                     stderr=subprocess.PIPE, text=True)
-            time.sleep(random.uniform(0.2, 2.5))
+            command = program(binary, random.choice([2, 3, 4]), *words, "--out", out, *more)
+            child = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            if kills < wanted:
+                time.sleep(random.uniform(0.2, 2.5))
             pids = ranks_of(child)
-            if child.poll() is not None or not pids:
-                break
-            os.kill(random.choice(pids), signal.SIGKILL)
-            killed = time.time()
-            child.communicate(timeout=60)
-            slowest, kills = max(slowest, time.time() - killed), kills + 1
-            steps.append(newest(out))
-        _, err = child.communicate(timeout=600)
-        if kills < 20 and child.returncode != 0:
-            raise Failed(f"a resumed run ended with {child.returncode}: {err}")
-        if kills == 20:
-            run(program(binary, random.choice([1, 2, 3, 4]), *train, out, *(["--resume"] if newest(out) else [])))
-        if digest(out / last) != digest(work / "alone" / last):
-            raise Failed(f"after kills at {steps}: the last checkpoint is another one")
-    print(f"{kills} kills of a random rank in {runs} runs, after the checkpoints {steps}: the last checkpoint is always that of "
-          f"one process; mpirun had ended {slowest:.1f} s after a kill at the latest")
+            if kills < wanted and child.poll() is None and pids:
+                try:
+                    os.kill(random.choice(pids), signal.SIGKILL)
+                except ProcessLookupError:
+                    # It has ended meanwhile.
+                    child.communicate(timeout=600)
+                    continue
+                killed = time.time()
+                child.communicate(timeout=60)
+                slowest, kills = max(slowest, time.time() - killed), kills + 1
+                steps.append(newest(out))
+            else:
+                _, err = child.communicate(timeout=600)
+                if child.returncode != 0:
+                    raise Failed(f"{name}: a resumed run ended with {child.returncode}: {err}")
+                ended = True
+        must_equal(ends(out), alone, f"{name}, after kills at {steps}")
+    print(f"{name}: {kills} kills of a random rank in {runs} runs, after the checkpoints {steps}: the last checkpoint is always that "
+          f"of one process; mpirun had ended {slowest:.1f} s after a kill at the latest", flush=True)
 
 
-def test_speed(binary, work, _only):
+def test_speed(binary, work, _only, _kills):
     config = Path(__file__).resolve().parents[1] / "studies/cifar10-mini.toml"
     sets = ["data.kind=procedural", "train.batch=16", "train.accumulate=2", "train.steps=40", "train.log_every=1",
             "train.sample_every=0", "train.checkpoint_every=40"]
@@ -286,7 +307,7 @@ def tree(directory):
     return {str(p.relative_to(directory)): digest(p) for p in sorted(directory.rglob("*")) if p.is_file()}
 
 
-def test_verbs(binary, work, _only):
+def test_verbs(binary, work, _only, _kills):
     shared = Path(os.environ.get("CROSSFADE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
     config = work / "run.toml"
     config.write_text(UNET + SMALL)
@@ -352,6 +373,21 @@ def failing(binary, work, photos):
     took = fail([*program(binary, 1, *other[4:]), "--seed", "1", ":", "-n", "1", *other, "--seed", "2"],
                 "the configuration of rank", "rank 0: error", "rank 1: error")
     print(f"another configuration on rank 1 stops both after {took:.1f} s")
+    diverging = ["optim.lr=1e30", "optim.clip=0", "optim.warmup=0", "train.accumulate=1"]
+    sets = [word for value in diverging for word in ("--set", value)]
+    took = fail(program(binary, 3, "train", work / "run.toml", "--out", work / "diverged", *sets),
+                "rank 0: error", "rank 1: error", "rank 2: error", "rank 0 has failed: step", "not finite")
+    print(f"a loss of rank 0 that is not finite stops three ranks after {took:.1f} s, with its number and reason")
+    # The same path and names on two hosts, here in two directories, but one picture is another one.
+    for name in ("one", "two"):
+        shutil.copytree(photos, work / name / "photos")
+    shutil.copy(photos / "000000.png", work / "two/photos/000003.png")
+    folder = (UNET + SMALL).replace('kind = "procedural"\nlen = 64', 'kind = "folder"\npath = "photos"')
+    (work / "folder.toml").write_text(folder)
+    train = program(binary, None, "train", work / "folder.toml", "--out", work / "other-data")
+    took = fail(["mpirun", "-n", "1", "-wdir", str(work / "one"), *train, ":", "-n", "1", "-wdir", str(work / "two"), *train],
+                "rank 0: error", "rank 1: error", "the data of rank", "with the digest")
+    print(f"another picture of the same name on rank 1 stops both after {took:.1f} s, before the first step")
 
 
 def main():
@@ -359,6 +395,7 @@ def main():
     parser.add_argument("binary", type=Path)
     parser.add_argument("tests", nargs="+", choices=["kinds", "kills", "verbs", "speed", "hosts", "times"])
     parser.add_argument("--only", nargs="*", help="only these kinds")
+    parser.add_argument("--kills", type=int, default=20, help="kills of each kind [default: 20]")
     parser.add_argument("--work", type=Path, default=Path("/tmp/crossfade-ranks"))
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -372,7 +409,8 @@ def main():
                 import ranks_hosts
                 (ranks_hosts.test if name == "hosts" else ranks_hosts.times)(args.binary.resolve(), work)
             else:
-                {"kinds": test_kinds, "kills": test_kills, "verbs": test_verbs, "speed": test_speed}[name](args.binary.resolve(), work, args.only)
+                {"kinds": test_kinds, "kills": test_kills, "verbs": test_verbs, "speed": test_speed}[name](
+                    args.binary.resolve(), work, args.only, args.kills)
         except Failed as failure:
             sys.exit(f"{name}: {failure}")
 

@@ -57,3 +57,26 @@ fn method_names_sources_that_exist() {
         .collect();
     assert!(missing.is_empty(), "docs/METHOD.md names files that do not exist: {missing:?}");
 }
+
+/// `tools/README.md` has a row for each script and for no other.
+#[test]
+fn every_tool_has_a_row() {
+    let text = std::fs::read_to_string(root().join("tools/README.md")).unwrap();
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
+    let first = rows.iter().map(|row| row.split(" | ").next().unwrap_or(row));
+    let listed: Vec<&str> = first.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let tools: Vec<String> = std::fs::read_dir(root().join("tools"))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), entry.path()))
+        .filter(|(name, path)| name != "README.md" && name != "__pycache__" && (path.is_file() || path.is_dir()))
+        .map(|(name, path)| if path.is_dir() { format!("{name}/") } else { name })
+        .collect();
+    assert!(tools.len() > 15, "the scripts were not found");
+    for tool in &tools {
+        assert!(listed.contains(&tool.as_str()), "tools/README.md has no row for {tool}");
+    }
+    for name in listed.iter().filter(|name| name.contains('.') || name.ends_with('/')) {
+        assert!(tools.iter().any(|tool| tool == name), "tools/README.md has a row for {name}, which does not exist");
+    }
+}

@@ -1,8 +1,9 @@
-//! Every package in the lock file is one that `deny.toml` allows: its licence and its source. The same rules are checked by
-//! `cargo deny check licenses sources`, which takes minutes to compile; this test needs `cargo metadata` and no network.
+//! Every package in the lock file is one that `deny.toml` allows: its licence and its source, and no second version without a reason.
+//! The same rules are checked by `cargo deny check licenses bans sources`, which takes minutes to compile; this test needs cargo alone
+//! and no network.
 #![allow(clippy::unwrap_used)]
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -88,5 +89,75 @@ fn every_source_is_known() {
             Some(source) => assert!(allowed(source), "{} comes from {source}", name(&package)),
             None => assert!(members.contains(&package["name"].as_str().unwrap()), "{} is no member", name(&package)),
         }
+    }
+}
+
+/// The versions of each package that is built in several of them.
+fn repeated() -> BTreeMap<String, BTreeSet<String>> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["tree", "--workspace", "--locked", "--offline", "--duplicates", "--depth", "0", "--prefix", "none"]);
+    let output = command.current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in text.lines() {
+        if let [name, version, ..] = line.split(' ').collect::<Vec<_>>()[..] {
+            found.entry(name.into()).or_default().insert(version.trim_start_matches('v').into());
+        }
+    }
+    // The same version is listed twice if it is built with two sets of features.
+    found.retain(|_, versions| versions.len() > 1);
+    found
+}
+
+#[test]
+fn every_repeated_package_has_a_reason() {
+    let rules = rules();
+    assert_eq!(rules["bans"]["multiple-versions"].as_str(), Some("deny"));
+    let skip = rules["bans"]["skip"].as_array().unwrap();
+    let listed: BTreeSet<String> = skip
+        .iter()
+        .map(|entry| {
+            let name = entry["crate"].as_str().unwrap();
+            assert!(entry["reason"].as_str().is_some_and(|reason| reason.len() > 5), "{name} has no reason");
+            name.to_string()
+        })
+        .collect();
+    let repeated = repeated();
+    assert!(repeated.len() > 5, "the packages were not found");
+    for (name, versions) in &repeated {
+        let others: Vec<&String> = versions.iter().filter(|v| !listed.contains(&format!("{name}@{v}"))).collect();
+        assert!(others.len() <= 1, "{name} {versions:?}: update one, or add all but one to [bans] skip of deny.toml");
+    }
+    // An entry for what is gone would let the next one in unseen.
+    let lock: toml::Table = std::fs::read_to_string(root().join("Cargo.lock")).unwrap().parse().unwrap();
+    let locked = lock["package"].as_array().unwrap().iter();
+    let locked: BTreeSet<String> = locked
+        .map(|package| format!("{}@{}", package["name"].as_str().unwrap(), package["version"].as_str().unwrap()))
+        .collect();
+    let gone: Vec<&String> = listed.difference(&locked).collect();
+    assert!(gone.is_empty(), "deny.toml lists packages that are not in Cargo.lock: {gone:?}");
+}
+
+/// `tools/sbom.py` names every package that the program is built from, with its licence and the hash of `Cargo.lock`.
+#[test]
+fn the_bill_of_materials_is_complete() {
+    let script = root().join("tools/sbom.py");
+    let output = match Command::new("python3").arg(&script).arg("--offline").output() {
+        Ok(output) => output,
+        Err(_) => return,
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let bill: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let components = bill["components"].as_array().unwrap();
+    let names: BTreeSet<&str> = components.iter().map(|part| part["name"].as_str().unwrap()).collect();
+    for name in ["crossfade", "crossfade-kernels", "burn", "safetensors", "pytorch-reader", "axum", "png"] {
+        assert!(names.contains(name), "{name} is missing");
+    }
+    for part in components {
+        let name = part["name"].as_str().unwrap();
+        assert!(part["licenses"][0]["expression"].as_str().is_some_and(|text| !text.is_empty()), "{name}");
+        let hash = part["hashes"][0]["content"].as_str();
+        assert!(name.starts_with("crossfade") || hash.is_some_and(|hash| hash.len() == 64), "{name}: {hash:?}");
     }
 }
