@@ -30,7 +30,7 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=Path)
     parser.add_argument("--quick", action="store_true", help="a few points of each campaign")
-    parser.add_argument("--only", help="cases whose name contains this")
+    parser.add_argument("--only", help="cases whose name contains one of these, with commas between them")
     parser.add_argument("--campaigns", default=",".join(ALL), help=f"of {', '.join(ALL)}")
     parser.add_argument("--points", type=int, default=20, help="random kills of each case, and calls that fail in each way")
     parser.add_argument("--inception", type=Path, help="weights of Inception, for `eval stats`")
@@ -96,7 +96,7 @@ def main():
         cases = all_cases(runner.inputs, args.inception and args.inception.resolve())
         if args.quick:
             cases = [case for case in cases if case.name in ("train", "sample", "sr", "sweep", "convert")]
-        cases = sorted((case for case in cases if not args.only or args.only in case.name), key=lambda case: case.slow)
+        cases = sorted((case for case in cases if not args.only or any(word in case.name for word in args.only.split(","))), key=lambda case: case.slow)
         with_disks = campaigns.may_mount(runner)
         if not with_disks and "disks" in wanted:
             print("skipped: full disks, because a tmpfs cannot be mounted here", flush=True)

@@ -253,6 +253,7 @@ def all_cases(inputs, inception):
         Case("eval nearest", ["eval", "nearest", inputs / "squares", inputs / "squares", "result.png"]),
         Case("eval edges", ["eval", "edges", inputs / "lines", inputs / "lines", "--thresholds", "9", "--out", "result",
                             "--plot", "result-plot.svg", "--per-image", "result.csv"]),
+        Case("demo", ["demo", "--out", "result"], slow=True),
         Case("lab", ["lab", "--samplers", "ab2,ddim", "--evaluations", "3,6", "--samples", "40", "--out", "result"]),
     ]
     if inception:

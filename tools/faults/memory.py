@@ -142,7 +142,7 @@ def campaign(runner, quick, only):
     folder = runner.root / "hostile"
     if not folder.exists():
         corpus.make(folder)
-    wanted = [(name, args) for name, args in commands(folder, runner.inputs) if not only or only in name]
+    wanted = [(name, args) for name, args in commands(folder, runner.inputs) if not only or any(word in name for word in only.split(","))]
     peaks = []
     for name, args in wanted[:: 12 if quick else 1]:
         code, peak, seconds, message = measured(runner, args)
