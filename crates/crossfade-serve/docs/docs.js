@@ -47,7 +47,8 @@ const route = (path, method, operation) => {
   const picture = schema?.properties?.image ? element("input", { type: "file", accept: "image/*" }) : null;
   const result = element("div", { ariaLive: "polite" });
   const send = async () => {
-    let address = path;
+    // Relative: behind a proxy the server may be known under a path.
+    let address = path.replace(/^\//, "");
     const query = new URLSearchParams();
     for (const { parameter, input } of inputs) {
       if (parameter.in === "path") address = address.replace(`{${parameter.name}}`, encodeURIComponent(input.value));

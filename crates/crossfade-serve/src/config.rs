@@ -1,5 +1,6 @@
 //! What a server is started with.
 use crossfade::checkpoint::{self, Checkpoint};
+use crossfade::digest::sha256;
 use crossfade::{Error, Result, limits};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,6 @@ pub struct ModelSource {
     pub name: String,
     /// Opens its checkpoint: at the start, and again whenever its weights are loaded.
     pub open: Open,
-    /// Its path, for the command that makes the same picture.
-    pub shown: String,
 }
 
 impl ModelSource {
@@ -32,7 +31,7 @@ impl ModelSource {
                 "{text}: no name can be made of this path; write NAME={text} with letters and digits"
             ))
         })?;
-        Ok(Self { name, open: Box::new(move || Checkpoint::open(&file)), shown: path.to_string() })
+        Ok(Self { name, open: Box::new(move || Checkpoint::open(&file)) })
     }
 }
 
@@ -74,6 +73,10 @@ pub struct Limits {
     pub requests_per_minute: u32,
     /// Open connections.
     pub max_connections: usize,
+    /// Bytes of all requests that are being read or checked; at least one of `max_body` has room.
+    pub max_bodies: usize,
+    /// How long a peer may leave something undone.
+    pub times: Times,
     /// How long finished jobs are kept.
     pub keep: Duration,
     /// Bytes of finished jobs that are kept; the oldest go first.
@@ -93,10 +96,30 @@ impl Default for Limits {
             max_queue_per_client: 64,
             requests_per_minute: 600,
             max_connections: 1024,
+            max_bodies: 256 << 20,
+            times: Times::default(),
             keep: Duration::from_secs(7 * 24 * 3600),
             keep_bytes: 1 << 30,
             wait: Duration::from_secs(600),
         }
+    }
+}
+
+/// How long a peer may leave something undone before its connection is closed.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// The headers of a request, also on a connection that is kept open.
+    pub header: Duration,
+    /// The body of a request.
+    pub body: Duration,
+    /// Reading nothing of an answer.
+    pub write: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        let [header, body, write] = [20, 60, 60].map(Duration::from_secs);
+        Self { header, body, write }
     }
 }
 
@@ -186,7 +209,9 @@ pub fn read_tokens(path: &Path) -> Result<Vec<(String, String)>> {
         }
         let words: Vec<&str> = line.split_whitespace().collect();
         let (name, token) = match words[..] {
-            [token] => (format!("token {}", tokens.len() + 1), token),
+            // Jobs belong to the name: it must not change when a line is added before this one. Names that are written
+            // down have no space, so that none is equal to this one.
+            [token] => (format!("token {}", &sha256(token.as_bytes())[..16]), token),
             [name, token] => (name.to_string(), token),
             _ => return Err(Error::file(path, format!("line {}: write TOKEN or NAME TOKEN", number + 1))),
         };
@@ -200,4 +225,25 @@ pub fn read_tokens(path: &Path) -> Result<Vec<(String, String)>> {
         return Err(Error::file(path, "has no tokens; write one on a line"));
     }
     Ok(tokens)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_token_does_not_depend_on_its_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            read_tokens(file.path()).unwrap()
+        };
+        let one = read("one-0123456789abcdef\n");
+        let two = read("# more\nnew-0123456789abcdef\nalice alice-0123456789ab\none-0123456789abcdef\n");
+        assert_eq!(two[2], one[0]);
+        assert_ne!(two[0].0, one[0].0);
+        assert_eq!(two[1].0, "alice");
+        assert!(!one[0].0.contains("0123456789abcdef"), "the name does not tell the token");
+    }
 }

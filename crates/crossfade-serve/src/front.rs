@@ -1,6 +1,7 @@
 //! A server that is given the bytes of connections, without a network: for tests and fuzzing.
-use crate::api::{ApiError, body};
-use crate::config::{Limits, ServeConfig};
+use crate::api::ApiError;
+use crate::api::body::Bodies;
+use crate::config::{Limits, ServeConfig, Times};
 use crate::job::{JobSpec, Kind};
 use crate::models::Library;
 use crate::{assemble, failed, net, store};
@@ -42,7 +43,8 @@ impl Front {
         let stream = Stream { input: bytes.to_vec(), at: 0, written: written.clone() };
         let service = net::Routed { router: self.router.clone(), peer: SocketAddr::from(([127, 0, 0, 1], 1)) };
         // The end of the input must not end what is being answered.
-        let serve = || net::builder().half_close(true).serve_connection(TokioIo::new(stream), service);
+        let serve =
+            || net::builder(Times::default().header).half_close(true).serve_connection(TokioIo::new(stream), service);
         // An error is that of a peer that hangs up or sends nonsense.
         let _ = self.runtime.block_on(async { serve().await });
         std::mem::take(&mut crate::lock(&written))
@@ -53,7 +55,7 @@ impl Front {
         let refused = |e: ApiError| Error::Request(e.message().into());
         let request = Request::builder().header(header::CONTENT_TYPE, media).body(Body::from(bytes.to_vec()));
         let request = request.map_err(|e| Error::Request(e.to_string()))?;
-        let request = self.runtime.block_on(body::read(request, self.limits.max_body)).map_err(refused)?;
+        let request = self.runtime.block_on(Bodies::new(&self.limits).read(request)).map_err(refused)?.0;
         Ok(request.prepare(kind, &self.library, &self.limits).map_err(refused)?.spec)
     }
 }

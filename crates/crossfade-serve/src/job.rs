@@ -1,4 +1,5 @@
 //! Jobs: what is to be made, as it is stored, and as the interface shows it.
+use crate::request::belongs;
 use crossfade::config::{SampleConfig, SampleOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -29,6 +30,16 @@ impl Kind {
             Self::Variation => "variation",
             Self::Edit => "edit",
             Self::Task => "task",
+        }
+    }
+
+    /// Its name in a sentence.
+    pub fn with_article(self) -> &'static str {
+        match self {
+            Self::Generation => "a generation",
+            Self::Variation => "a variation",
+            Self::Edit => "an edit",
+            Self::Task => "a task",
         }
     }
 
@@ -189,27 +200,21 @@ pub struct Job {
 }
 
 impl JobSpec {
-    /// The settings as a request would give them, so that they can be sent again.
+    /// The settings as a request would give them, so that they can be sent again to the same route.
     pub fn settings(&self) -> Map<String, Value> {
-        let sample = &self.sample;
-        let mut settings = Map::new();
-        let mut set = |name: &str, value: Value| settings.insert(name.into(), value);
-        set("model", json!(self.model));
-        set("seed", json!(self.seed));
-        set("n", json!(self.n));
-        set("steps", json!(sample.steps));
-        if self.kind == Kind::Generation {
-            set("first", json!(self.first));
-        }
-        if matches!(self.kind, Kind::Generation | Kind::Variation) {
-            set("class", json!(sample.class));
-            set("guidance", json!(sample.guidance));
-            if sample.guidance != 1.0 {
-                set("guidance_interval", json!(sample.guidance_interval));
-            }
-        }
-        let options = &self.options;
-        let optional = [
+        let (sample, options) = (&self.sample, &self.options);
+        let guided = sample.guidance != 1.0;
+        let all = [
+            ("kind", Some(json!(self.kind))),
+            ("model", Some(json!(self.model))),
+            ("seed", Some(json!(self.seed))),
+            ("n", Some(json!(self.n))),
+            ("first", Some(json!(self.first))),
+            ("class", Some(json!(sample.class))),
+            ("guidance", Some(json!(sample.guidance))),
+            ("guidance_interval", guided.then(|| json!(sample.guidance_interval))),
+            // A grid of explicit times has its number of steps.
+            ("steps", options.steps.map(|x| json!(x))),
             ("sampler", options.sampler.map(|sampler| json!(sampler.name()))),
             ("grid", options.grid.as_ref().map(|grid| json!(grid.argument()))),
             ("eta", options.eta.map(|x| json!(x))),
@@ -224,19 +229,14 @@ impl JobSpec {
             ("overlap", self.overlap.map(|x| json!(x))),
             ("threshold", self.threshold.map(|x| json!(x))),
             ("flip_test", self.flip_test.then_some(json!(true))),
-            ("name", (self.kind != Kind::Generation).then(|| json!(self.name))),
+            ("name", Some(json!(self.name))),
         ];
-        for (name, value) in optional {
-            if let Some(value) = value {
-                set(name, value);
-            }
-        }
-        settings
+        let own = all.into_iter().filter(|(name, _)| belongs(name, self.kind));
+        own.filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
     }
 
-    /// The command that makes the same pictures; `path` is the checkpoint on the server.
-    pub fn command(&self, path: &str) -> String {
-        let sample = &self.sample;
+    /// The command that makes the same pictures; `model` stands where the checkpoint is to be.
+    pub fn command(&self, model: &str) -> String {
         let given = &self.options;
         let mut options = vec![];
         options.extend(given.steps.map(|steps| format!("--steps {steps}")));
@@ -248,21 +248,17 @@ impl JobSpec {
         options.extend(given.clip.map(|x| if x > 0.0 { format!("--clip {x}") } else { "--no-clip".into() }));
         options.extend(given.free_first_step.map(|x| format!("--free-first-step {x}")));
         options.push(format!("--seed {}", self.seed));
-        let path = quoted(path);
+        let model = quoted(model);
         if matches!(self.kind, Kind::Generation | Kind::Variation) {
-            if sample.class != "random" {
-                options.push(format!("--class {}", quoted(&sample.class)));
-            }
-            if sample.guidance != 1.0 {
-                let [from, to] = sample.guidance_interval;
-                options.push(format!("--guidance {} --guidance-interval {from},{to}", sample.guidance));
-            }
+            options.extend(given.class.as_ref().map(|class| format!("--class {}", quoted(class))));
+            options.extend(given.guidance.map(|x| format!("--guidance {x}")));
+            options.extend(given.guidance_interval.map(|[from, to]| format!("--guidance-interval {from},{to}")));
         }
         let common = |options: &[String]| options.join(" ");
         match self.kind {
             Kind::Generation => {
                 let first = if self.first > 0 { format!(" --first {}", self.first) } else { String::new() };
-                format!("crossfade sample {path} --count {}{first} {} --out pictures", self.n, common(&options))
+                format!("crossfade sample {model} --count {}{first} {} --out pictures", self.n, common(&options))
             }
             Kind::Variation => {
                 let fit = match self.fit {
@@ -274,7 +270,7 @@ impl JobSpec {
                 let strength = self.strength.unwrap_or(1.0);
                 let name = quoted(&self.name);
                 format!(
-                    "crossfade edit {name} {out} --checkpoint {path} --strength {strength}{fit} {}",
+                    "crossfade edit {name} {out} --checkpoint {model} --strength {strength}{fit} {}",
                     common(&options)
                 )
             }
@@ -287,7 +283,7 @@ impl JobSpec {
                 more += &self.threshold.map(|x| format!(" --threshold {x}")).unwrap_or_default();
                 more += if self.flip_test { " --flip-test" } else { "" };
                 let name = quoted(&self.name);
-                format!("crossfade {task} {name} out.png --checkpoint {path}{mask}{more} {}", common(&options))
+                format!("crossfade {task} {name} out.png --checkpoint {model}{mask}{more} {}", common(&options))
             }
         }
     }

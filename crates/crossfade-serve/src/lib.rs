@@ -23,7 +23,7 @@ mod run;
 mod scheduler;
 pub mod store;
 
-pub use config::{Limits, ModelSource, ServeConfig, StoreAddress, read_tokens};
+pub use config::{Limits, ModelSource, ServeConfig, StoreAddress, Times, read_tokens};
 #[doc(hidden)]
 pub use front::Front;
 
@@ -69,8 +69,7 @@ impl Server {
         let address = listener.local_addr().map_err(failed("the address of the server"))?;
         let (scheduler, metrics, router) = assemble(&config, library, store, address)?;
         let (stop, stopped) = watch::channel(false);
-        let most = config.limits.max_connections;
-        let connections = runtime.spawn(net::serve(listener, router, most, metrics, stopped));
+        let connections = runtime.spawn(net::serve(listener, router, config.limits.clone(), metrics, stopped));
         Ok(Self { address, scheduler, stop, runtime, connections, drain: config.drain })
     }
 

@@ -88,8 +88,6 @@ pub struct Loaded {
 
 /// A model.
 pub struct Model {
-    /// Its path on the command line.
-    pub shown: String,
     /// The configuration of its run.
     pub config: RunConfig,
     source: ModelSource,
@@ -143,12 +141,10 @@ impl Model {
                 guidance: sample.guidance,
             },
         };
-        let shown = source.shown.clone();
         Ok(Self {
             config: config.clone(),
             info: with_size(info, &checkpoint),
             source,
-            shown,
             loaded: Mutex::default(),
             used: AtomicU64::new(0),
         })
@@ -266,10 +262,20 @@ impl Library {
         self.models.iter().filter_map(|model| model.lock().as_ref().map(|loaded| loaded.bytes)).sum()
     }
 
-    /// Unloads networks that nobody uses, the one used longest ago first, until `bytes` more fit the budget.
+    /// Unloads networks beyond the budget that were in use when others were loaded.
+    pub fn unload_unused(&self) {
+        // While one is being loaded, that makes room itself.
+        if let Ok(_one_at_a_time) = self.loading.try_lock() {
+            self.make_room(0);
+        }
+    }
+
+    /// Unloads networks that nobody uses, the one used longest ago first, until `bytes` more fit the budget. The model that
+    /// was used last stays, or one that is larger than the budget would be loaded for each job.
     fn make_room(&self, bytes: u64) {
         let mut by_age: Vec<&Arc<Model>> = self.models.iter().collect();
         by_age.sort_by_key(|model| model.used.load(Ordering::Relaxed));
+        by_age.pop();
         for model in by_age {
             if self.bytes() + bytes <= self.budget {
                 return;

@@ -1,9 +1,10 @@
 //! Makes the pictures of a job, with the same calls as the command line.
-use crate::batcher::Handle;
+use crate::batcher::{CANCELLED, Handle};
 use crate::events::{Event, count_step};
 use crate::job::{FitHow, Job, JobSpec, Kind, Picture};
 use crate::models::Loaded;
 use crate::scheduler::{Running, Scheduler};
+use crate::store::Store;
 use base64::Engine;
 use crossfade::apply::{Application, Blending, Options, Part};
 use crossfade::checkpoint::Weights;
@@ -22,9 +23,12 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// The largest side of a preview.
 const PREVIEW: usize = 96;
+/// How long a job waits for the store with its threads.
+const STORE_TIME: Duration = Duration::from_secs(60);
 
 /// The error of a run that panicked.
 pub fn panicked() -> Error {
@@ -145,12 +149,35 @@ impl Run<'_> {
     }
 
     fn input(&self, name: &str) -> Result<Vec<u8>> {
-        let found = self.scheduler.store.input(&self.running.job.id, name)?;
+        let found = self.stored(|store, id| store.input(id, name))?;
         found.ok_or_else(|| Error::Run(format!("the store has lost the {name} of this job")))
     }
 
     fn mask(&self) -> Result<Option<Vec<u8>>> {
-        self.scheduler.store.input(&self.running.job.id, "mask")
+        self.stored(|store, id| store.input(id, "mask"))
+    }
+
+    /// Uses the store, and tries again while it does not answer: it may be started anew. After a while the job goes back to
+    /// the queue, so that others get the thread.
+    fn stored<T>(&self, work: impl Fn(&dyn Store, &str) -> Result<T>) -> Result<T> {
+        let id = &self.running.job.id;
+        let until = Instant::now() + STORE_TIME;
+        let mut pause = Duration::from_millis(50);
+        loop {
+            match work(&*self.scheduler.store, id) {
+                Ok(done) => return Ok(done),
+                Err(e) => crate::note(&format!("the job {id} waits for the store: {e}")),
+            }
+            self.handle.rest();
+            if Instant::now() >= until {
+                self.running.give_up();
+            }
+            if self.running.stop.load(Ordering::Relaxed) {
+                return Err(Error::Run(CANCELLED.into()));
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(Duration::from_secs(2));
+        }
     }
 
     /// Once the number of tiles is known, the progress is that of all of them.
@@ -201,7 +228,7 @@ impl Run<'_> {
         png: &[u8],
     ) -> Result<()> {
         let picture = Picture { index, image, seed, class, width, height, bytes: png.len(), sha256: sha256(png) };
-        self.scheduler.store.put_picture(&self.running.job.id, &picture, png)?;
+        self.stored(|store, id| store.put_picture(id, &picture, png))?;
         self.scheduler.metrics.picture();
         self.scheduler.hub.add(&self.running.log, Event::Picture(index));
         Ok(())

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import { test } from "node:test";
 import { shot } from "./browser.mjs";
-import { LONG, base, done, generate, mockOnly, open, ownOnly, settled } from "./setup.mjs";
+import { LONG, base, done, generate, mockOnly, models, open, ownOnly, settled } from "./setup.mjs";
 
 test("an empty gallery says what to do", { skip: ownOnly }, async (t) => {
   const page = await open(t);
@@ -142,4 +142,15 @@ test("a reload finds the history, and a running job goes on", async (t) => {
   await card.getByRole("button", { name: "Delete for good?" }).click();
   await card.waitFor({ state: "detached" });
   assert.equal((await fetch(`${base}/v1/jobs/${id}`)).status, 404);
+});
+
+test("the history says whose jobs it has, and shows those that come meanwhile", async (t) => {
+  const page = await open(t, "history");
+  await page.getByText(/on this server, by anybody|with your token/).waitFor();
+  await page.locator("#view-history .gallery").waitFor({ state: "attached" });
+  const model = models.find((m) => m.kinds.includes("generation")).id;
+  const body = JSON.stringify({ kind: "generation", model, seed: 33, n: 1, steps: 2 });
+  const answer = await fetch(`${base}/v1/jobs`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+  const { id } = await answer.json();
+  await page.locator(`#view-history [data-job="${id}"][data-state="done"]`).waitFor(LONG);
 });

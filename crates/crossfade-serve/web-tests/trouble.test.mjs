@@ -30,6 +30,38 @@ test("the server's sentence stands at the field it is about", async (t) => {
   assert.equal(await page.evaluate(() => document.activeElement.labels[0].textContent), "Steps");
 });
 
+test("a refusal of the second setting stands at the second setting", async (t) => {
+  const page = await open(t, "compare");
+  const form = page.locator("#view-compare form");
+  await form.waitFor();
+  await form.evaluate((el) => { el.noValidate = true; });
+  await form.getByLabel("Pictures").fill("1");
+  await form.getByLabel("Steps").nth(0).fill("2");
+  await form.getByLabel("Steps").nth(1).fill("0");
+  await form.getByRole("button", { name: "Compare" }).click();
+  const error = page.locator("#view-compare .field-error:not([hidden])");
+  await error.waitFor();
+  assert.equal(await error.count(), 1);
+  assert.equal(await form.getByLabel("Steps").nth(1).getAttribute("aria-invalid"), "true");
+  assert.equal(await form.getByLabel("Steps").nth(0).getAttribute("aria-invalid"), null);
+});
+
+test("pictures without a class are not guided", { skip: mockOnly }, async (t) => {
+  const page = await open(t);
+  const form = page.locator("#view-create form");
+  await form.locator("summary").click();
+  const guidance = form.getByLabel("Guidance");
+  await guidance.fill("2");
+  await form.getByLabel("Class").selectOption("none");
+  await guidance.waitFor({ state: "hidden" });
+  const sent = page.waitForRequest((request) => request.method() === "POST");
+  await form.getByRole("button", { name: "Generate" }).click();
+  const fields = (await sent).postDataJSON();
+  assert.deepEqual([fields.class, fields.guidance], ["none", undefined]);
+  await form.getByLabel("Class").selectOption("random");
+  await guidance.waitFor({ state: "visible" });
+});
+
 test("429 is waited for, a failed job says why", { skip: mockOnly }, async (t) => {
   const page = await open(t);
   await page.locator("#view-create form").waitFor();

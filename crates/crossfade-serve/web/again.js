@@ -11,7 +11,9 @@ export function merged(settings, changes) {
     return { seed, n, first, ...changes };
   }
   const next = { ...settings, ...changes };
-  if (changes.guidance === 1) delete next.guidance_interval;
+  // Guidance moves away from pictures without a class, which these are.
+  if (next.class === "none") delete next.guidance;
+  if (next.guidance === undefined || next.guidance === 1) delete next.guidance_interval;
   return next;
 }
 

@@ -191,7 +191,8 @@ const pictures = new Map();
 export function picture(path) {
   let found = pictures.get(path);
   if (!found) {
-    found = call(path.replace(/^\//, "")).then(async (response) => {
+    // Relative to the page: behind a proxy the server may be known under a path, which its addresses begin with.
+    found = call(path.slice(path.indexOf("v1/"))).then(async (response) => {
       const blob = await response.blob();
       return { blob, url: URL.createObjectURL(blob) };
     });

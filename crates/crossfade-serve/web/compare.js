@@ -27,6 +27,9 @@ async function difference(a, b) {
   return sum / ((x.length / 4) * 3);
 }
 
+// A grid of explicit times has its number of steps, and settings with one name none.
+const steps = (settings) => (settings.steps === undefined ? "" : `, ${count(settings.steps, "step")}`);
+
 /** The head of a side: its settings, evaluations and milliseconds. */
 function side(letter, job) {
   const { settings } = job.view;
@@ -34,7 +37,7 @@ function side(letter, job) {
   const evaluations = h("dd", {}), time = h("dd", {});
   const trouble = h("p", { class: "notice error", role: "alert", hidden: true });
   const el = h("div", { class: "side-head" },
-    h("h3", {}, h("span", { class: `letter ${letter.toLowerCase()}` }, letter), ` ${settings.sampler}, ${count(settings.steps, "step")}`),
+    h("h3", {}, h("span", { class: `letter ${letter.toLowerCase()}` }, letter), ` ${settings.sampler}${steps(settings)}`),
     h("p", { class: "quiet" }, [job.view.model, `grid ${settings.grid}`, settings.guidance !== undefined && settings.guidance !== 1 ? `guidance ${settings.guidance}` : null].filter(Boolean).join(" · ")),
     h("dl", { class: "numbers" }, h("div", {}, h("dt", {}, "evaluations"), evaluations), h("div", {}, h("dt", {}, "time"), time)),
     bar.el, trouble,
@@ -93,16 +96,21 @@ export function compareView(root) {
     const common = shared.get();
     if (!form.model.classes?.length) delete common.class;
     const fields = { ...common, ...own };
+    if (fields.class === "none") delete fields.guidance;
     return { kind: "generation", ...(carried.model === own.model ? merged(carried, fields) : fields) };
   }
 
+  // The side whose job is being started, where a refusal belongs.
+  let starting = a;
+
   async function run(options) {
+    starting = a;
     const first = await start(wanted(a, base.a), {}, options);
     const loading = app.models.find((m) => m.id === first.view.model)?.loaded === false;
     out.replaceChildren();
     blank.hidden = true;
     const rows = h("div", { class: "pairs" });
-    const headA = side("A", first), slotB = h("div", { class: "side-head" }, h("h3", {}, h("span", { class: "letter b" }, "B"), ` ${b.get().sampler}, ${count(b.get().steps, "step")}`), h("p", { class: "quiet" }, "Starts when A is done."));
+    const headA = side("A", first), slotB = h("div", { class: "side-head" }, h("h3", {}, h("span", { class: "letter b" }, "B"), ` ${b.get().sampler}${steps(b.get())}`), h("p", { class: "quiet" }, "Starts when A is done."));
     const heads = h("div", { class: "pair heads" }, headA, slotB);
     const words = h("p", { class: "verdict", role: "status" });
     out.append(heads, words, rows);
@@ -117,6 +125,7 @@ export function compareView(root) {
     live(first, heads, () => pairs.forEach((pair) => pair.left.update()));
     await first.follow();
     if (first.view.state !== "done") return first;
+    starting = b;
     const second = await start(wanted(b, base.b), {}, options);
     slotB.replaceWith(side("B", second));
     for (const [k, pair] of pairs.entries()) {
@@ -142,7 +151,7 @@ export function compareView(root) {
     onsubmit: async (event) => {
       event.preventDefault();
       submit.disabled = true;
-      await attempt(status, run, (error) => shared.complain(error) || a.complain(error));
+      await attempt(status, run, (error) => shared.complain(error) || starting.complain(error));
       submit.disabled = false;
     },
   }, heading, shared.el,

@@ -8,6 +8,8 @@ import { field } from "./settings.js";
 import { app } from "./state.js";
 
 const PAGE = 12;
+// How often jobs of others are looked for.
+const REFRESH = 5000;
 
 export function historyView(root) {
   const select = (label, options) => field(label, h("select", {}, options.map(([value, text]) => h("option", { value }, text))));
@@ -45,6 +47,24 @@ export function historyView(root) {
     }
   }
 
+  /** Puts jobs that came meanwhile before the others, and tells those that are shown what the server says of them. */
+  async function refresh() {
+    const mine = turn;
+    const filters = { kind: kind.control.value, state: state.control.value, model: model.control.value };
+    const { jobs } = await list({ ...filters, limit: PAGE });
+    if (mine !== turn) return;
+    const first = gallery.firstElementChild;
+    for (const job of jobs) {
+      if (gallery.querySelector(`[data-job="${job.id}"]`)) job.changed();
+      else gallery.insertBefore(card(job), first);
+    }
+    stale = false;
+    check(Object.values(filters).some(Boolean));
+  }
+
+  // What fails is tried again; the view says so when it is opened.
+  setInterval(() => { if (!root.hidden && !document.hidden && trouble.hidden) refresh().catch(() => {}); }, REFRESH);
+
   function check(filtered) {
     blank.hidden = gallery.childElementCount > 0;
     blank.replaceChildren(filtered ? empty("No job matches", "Other filters may show more.") : empty("No jobs yet", "What you make is kept in the server’s store and found here, also after a reload.", wayDrawing()));
@@ -66,5 +86,6 @@ export function historyView(root) {
 function keeping() {
   const days = (app.limits.keep_seconds ?? 0) / 86400;
   const how = days >= 1 ? ` Results are kept for ${Math.round(days)} ${Math.round(days) === 1 ? "day" : "days"}.` : "";
-  return `Everything you made, from the server’s store.${how}`;
+  const whose = app.server.auth === "none" ? "Everything that was made on this server, by anybody." : "Everything that was made with your token.";
+  return `${whose}${how}`;
 }

@@ -200,7 +200,9 @@ export function facts({ view }) {
   const { settings } = view;
   const rows = [["model", view.model], ["seed", settings.seed]];
   if (settings.first) rows.push(["first", settings.first]);
-  rows.push(["sampler", settings.sampler], ["steps", settings.steps], ["grid", settings.grid]);
+  rows.push(["sampler", settings.sampler]);
+  if (settings.steps !== undefined) rows.push(["steps", settings.steps]);
+  rows.push(["grid", settings.grid]);
   if (settings.guidance !== undefined && settings.guidance !== 1) rows.push(["guidance", settings.guidance]);
   if (settings.strength !== undefined) rows.push(["strength", settings.strength]);
   if (settings.threshold !== undefined) rows.push(["threshold", settings.threshold]);

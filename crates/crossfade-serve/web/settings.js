@@ -99,9 +99,16 @@ export function settingsForm(models, limits, { fields, advanced = [] }) {
       made = field("Class", input, { hint: `${classes.length} classes; type to search. Several with commas, or random, all, none.` });
       made.el.append(list);
     }
+    made.control.addEventListener("input", showGuidance);
     parts.class.el.replaceChildren(made.el);
     parts.class.control = made.control;
     parts.class.say = made.say;
+  }
+
+  /** Guidance moves away from pictures without a class: those cannot be guided. */
+  const guided = () => model.guidable && parts.class?.control?.value.trim() !== "none";
+  function showGuidance() {
+    if (parts.guidance) parts.guidance.el.hidden = !guided();
   }
 
   function choose(id, values = {}) {
@@ -114,8 +121,9 @@ export function settingsForm(models, limits, { fields, advanced = [] }) {
     if (parts.sampler) fillSelect(parts.sampler.control, model.samplers, defaults.sampler);
     if (parts.grid) fillSelect(parts.grid.control, model.grids, defaults.grid);
     if (parts.guidance) {
+      // Settings of a job say what it had; a model's own guidance is for those that say nothing.
       parts.guidance.set(defaults.guidance ?? 1);
-      parts.guidance.el.hidden = !model.guidable;
+      showGuidance();
     }
     el.dispatchEvent(new CustomEvent("model", { detail: model }));
   }
@@ -137,7 +145,9 @@ export function settingsForm(models, limits, { fields, advanced = [] }) {
       for (const name of ["n", "steps", "seed"]) if (parts[name]) value[name] = parts[name].control.valueAsNumber;
       for (const name of ["sampler", "grid"]) if (parts[name]) value[name] = parts[name].control.value;
       if (parts.class?.control) value.class = parts.class.control.value.trim() || "random";
-      if (parts.guidance && model.guidable) value.guidance = parts.guidance.control.valueAsNumber;
+      // A grid of explicit times has its number of steps.
+      if (value.grid?.startsWith("explicit")) delete value.steps;
+      if (parts.guidance && guided()) value.guidance = parts.guidance.control.valueAsNumber;
       return value;
     },
     set(settings) {

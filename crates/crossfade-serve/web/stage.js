@@ -87,7 +87,7 @@ export function result(job, index) {
   const el = h("div", { class: "stage-part loading" }, h("p", { class: "quiet" }, "Loading…"));
   async function load() {
     try {
-      const [before, after] = await Promise.all([picture(`/v1/jobs/${job.id}/inputs/image`), picture(image.url)]);
+      const [before, after] = await Promise.all([picture(`v1/jobs/${job.id}/inputs/image`), picture(image.url)]);
       const size = { width: image.width, height: image.height };
       el.classList.remove("loading");
       if (["edge", "saliency", "depth"].includes(task)) {

@@ -1,77 +1,158 @@
 //! Reads the fields of a request from JSON or from a form.
 use super::ApiError;
-use super::flat::Flat;
-use crate::request::{FIELDS, Fields, Request, form_value};
-use axum::body::Bytes;
+use super::flat::{Flat, MAX_FIELDS};
+use crate::config::Limits;
+use crate::request::{FIELDS, Fields, Request, form_value, wanted};
+use axum::body::{Body, Bytes};
 use axum::extract::multipart::MultipartError;
 use axum::extract::{FromRequest, Multipart, Request as HttpRequest};
 use axum::http::{StatusCode, header};
 use base64::Engine;
-use http_body_util::BodyExt;
+use hyper::body::{Frame, SizeHint};
 use serde_json::{Map, Value};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long the body of a request may take.
-const BODY_TIME: Duration = Duration::from_secs(60);
-/// Bytes of a body that is too large which are still read.
-const DISCARDED: usize = 64 << 20;
 /// The largest number of parts of a form.
 const MAX_PARTS: usize = 64;
 /// The largest text of a form.
 const MAX_TEXT: usize = 64 << 10;
+/// Seconds after which there may be room for another body.
+const RETRY: u64 = 1;
 
-/// The fields and pictures of a request.
-pub async fn read(request: HttpRequest, limit: usize) -> Result<Request, ApiError> {
-    let late = || ApiError::malformed("the body did not arrive in time");
-    tokio::time::timeout(BODY_TIME, read_body(request, limit)).await.map_err(|_| late())?
+/// Room for the bytes of all requests that are being read or checked.
+pub struct Bodies {
+    room: Arc<Semaphore>,
+    limit: usize,
+    time: Duration,
+}
+
+/// The room that one request takes, until this is dropped.
+#[derive(Clone)]
+pub struct Room(Arc<Taken>);
+
+struct Taken {
+    room: Arc<Semaphore>,
+    permits: std::sync::Mutex<Option<OwnedSemaphorePermit>>,
+    /// Whether there was no room for more of it.
+    refused: AtomicBool,
+}
+
+impl Bodies {
+    pub fn new(limits: &Limits) -> Self {
+        let bytes = limits.max_bodies.max(limits.max_body).min(Semaphore::MAX_PERMITS);
+        Self { room: Arc::new(Semaphore::new(bytes)), limit: limits.max_body, time: limits.times.body }
+    }
+
+    /// The fields and pictures of a request, and the room that they take. It is taken as the bytes arrive, so that a peer
+    /// that only announces many holds up nobody.
+    pub async fn read(&self, request: HttpRequest) -> Result<(Request, Room), ApiError> {
+        let (permits, refused) = (std::sync::Mutex::default(), AtomicBool::new(false));
+        let room = Room(Arc::new(Taken { room: self.room.clone(), permits, refused }));
+        let request = request.map(|body| Body::new(Counted { body, room: room.clone() }));
+        let read = tokio::time::timeout(self.time, read_body(request, self.limit)).await;
+        if room.0.refused.load(Ordering::Relaxed) {
+            let message = "the server is reading as many pictures of requests as it may; send this again in a moment";
+            return Err(ApiError::busy(message, "bodies_full", RETRY));
+        }
+        let request = read.map_err(|_| ApiError::too_late(self.time))??;
+        Ok((request, room))
+    }
+}
+
+impl Room {
+    /// Takes room for so many bytes more; false if there is none.
+    fn take(&self, bytes: usize) -> bool {
+        let taken = u32::try_from(bytes).ok().and_then(|n| self.0.room.clone().try_acquire_many_owned(n).ok());
+        let Some(taken) = taken else {
+            self.0.refused.store(true, Ordering::Relaxed);
+            return false;
+        };
+        let mut permits = crate::lock(&self.0.permits);
+        match permits.as_mut() {
+            Some(permits) => permits.merge(taken),
+            None => *permits = Some(taken),
+        }
+        true
+    }
+}
+
+/// A body that takes room as it arrives.
+struct Counted {
+    body: Body,
+    room: Room,
+}
+
+impl hyper::body::Body for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let poll = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &poll
+            && !self.room.take(frame.data_ref().map_or(0, Bytes::len))
+        {
+            return Poll::Ready(Some(Err(axum::Error::new("there is no room for this body"))));
+        }
+        poll
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 async fn read_body(request: HttpRequest, limit: usize) -> Result<Request, ApiError> {
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if length.is_some_and(|length: u64| length > limit as u64) {
-        discard(request, DISCARDED).await;
         return Err(ApiError::too_large(limit));
     }
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "application/json" => {
-            let bytes = Bytes::from_request(request, &()).await.map_err(|e| of_status(e.status(), &e, limit))?;
-            let what = |e: &serde_json::Error| if e.is_data() { "a JSON object of fields" } else { "JSON" };
-            let flat: Flat = serde_json::from_slice(&bytes)
-                .map_err(|e| ApiError::malformed(format!("the body is not {}: {e}", what(&e))))?;
+            let bytes = Bytes::from_request(request, &()).await.map_err(|e| of_status(e.status(), limit))?;
+            let flat: Flat = serde_json::from_slice(&bytes).map_err(|e| not_json(&e))?;
             of_fields(flat.0, None, None)
         }
         "multipart/form-data" => {
             let form = Multipart::from_request(request, &()).await;
-            of_form(form.map_err(|e| ApiError::malformed(e.to_string()))?, limit).await
+            of_form(form.map_err(|_| ApiError::malformed("the content type of a form must name its boundary"))?, limit)
+                .await
         }
         _ => Err(ApiError::media_type()),
     }
 }
 
-/// Reads and forgets a body that is too large, up to a bound: a peer that is still sending when the connection closes would
-/// not see the answer.
-async fn discard(request: HttpRequest, most: usize) {
-    let mut body = request.into_body();
-    let mut read = 0;
-    while let Some(Ok(frame)) = body.frame().await {
-        read += frame.data_ref().map_or(0, Bytes::len);
-        if read > most {
-            return;
-        }
-    }
+fn not_json(e: &serde_json::Error) -> ApiError {
+    ApiError::malformed(match e.is_data() {
+        true => format!("the body must be one JSON object of at most {MAX_FIELDS} fields"),
+        false => format!("the body is not JSON; what is wrong is in line {}, column {}", e.line(), e.column()),
+    })
 }
 
-fn of_status(status: StatusCode, error: &impl std::fmt::Display, limit: usize) -> ApiError {
+fn of_status(status: StatusCode, limit: usize) -> ApiError {
     match status {
         StatusCode::PAYLOAD_TOO_LARGE => ApiError::too_large(limit),
-        _ => ApiError::malformed(error.to_string()),
+        _ => ApiError::malformed(
+            "the body cannot be read; it ends too early, or it is no form of the boundary that it names",
+        ),
     }
 }
 
 async fn of_form(mut form: Multipart, limit: usize) -> Result<Request, ApiError> {
-    let bad = |e: MultipartError| of_status(e.status(), &e.body_text(), limit);
+    let bad = |e: MultipartError| of_status(e.status(), limit);
     let (mut fields, mut image, mut mask) = (Map::new(), None, None);
     let mut parts = 0;
     while let Some(part) = form.next_field().await.map_err(bad)? {
@@ -90,17 +171,17 @@ async fn of_form(mut form: Multipart, limit: usize) -> Result<Request, ApiError>
         };
         if let Some(place) = picture {
             if place.replace(bytes.to_vec()).is_some() {
-                return Err(ApiError::invalid(&name, "was sent twice"));
+                return Err(ApiError::invalid(&name, format!("the field `{name}` was sent twice; send it once")));
             }
             continue;
         }
         if bytes.len() > MAX_TEXT {
-            return Err(ApiError::invalid(&name, "is too long"));
+            return Err(ApiError::invalid(&name, format!("the field `{name}` may have at most {MAX_TEXT} bytes")));
         }
         let text = String::from_utf8(bytes.to_vec())
             .map_err(|_| ApiError::malformed(format!("the field `{name}` is not a text")))?;
         if fields.insert(name.clone(), form_value(&name, text)).is_some() {
-            return Err(ApiError::invalid(&name, "was sent twice"));
+            return Err(ApiError::invalid(&name, format!("the field `{name}` was sent twice; send it once")));
         }
     }
     of_fields(fields, image, mask)
@@ -124,8 +205,9 @@ fn of_fields(
     given.extend(mask.as_ref().map(|_| "mask".to_string()));
     let [in_image, in_mask] = ["image", "mask"].map(|name| fields.remove(name).map(|value| decoded(name, &value)));
     let fields: Fields = serde_path_to_error::deserialize(Value::Object(fields)).map_err(|e| {
-        let path = e.path().to_string();
-        ApiError::invalid(&path, format!("the field `{path}`: {}", e.inner()))
+        let field = e.path().to_string();
+        let field = field.split('[').next().unwrap_or_default();
+        ApiError::invalid(field, format!("the field `{field}` must be {}", wanted(field)))
     })?;
     let image = image.or(in_image.transpose()?);
     Ok(Request { fields, given, image, mask: mask.or(in_mask.transpose()?) })
@@ -140,5 +222,6 @@ fn decoded(name: &str, value: &Value) -> Result<Vec<u8>, ApiError> {
     };
     let decoded = base64::engine::general_purpose::STANDARD.decode(text.trim());
     let bytes = decoded.ok().filter(|bytes| !bytes.is_empty());
-    bytes.ok_or_else(|| ApiError::invalid(name, "must be the base64 of a PNG, JPEG or WebP"))
+    bytes
+        .ok_or_else(|| ApiError::invalid(name, format!("the field `{name}` must be the base64 of a PNG, JPEG or WebP")))
 }

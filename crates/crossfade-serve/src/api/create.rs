@@ -1,7 +1,8 @@
 //! Routes that create jobs.
+use super::body::Room;
 use super::error::ErrorBody;
 use super::view::{self, JobView};
-use super::{ApiError, App, Client, blocking, body};
+use super::{ApiError, App, Client, blocking};
 use crate::job::{Job, JobState, Kind};
 use crate::request::{Request, ResponseFormat};
 use crate::store::{Admission, NewJob};
@@ -64,6 +65,7 @@ macro_rules! creating {
                     (status = 400, body = ErrorBody, description = "Malformed"),
                     (status = 401, body = ErrorBody, description = "No token"),
                     (status = 403, body = ErrorBody, description = "Another site"),
+                    (status = 408, body = ErrorBody, description = "The request came too slowly"),
                     (status = 409, body = ErrorBody, description = "The job was cancelled"),
                     (status = 413, body = ErrorBody, description = "Too large"),
                     (status = 415, body = ErrorBody, description = "Content type"),
@@ -78,8 +80,8 @@ macro_rules! creating {
                 headers: HeaderMap,
                 request: HttpRequest,
             ) -> Result<Response, ApiError> {
-                let request = admitted(&app, &client, request).await?;
-                answer(&app, &client, &headers, request, $kind).await
+                let (request, room) = admitted(&app, &client, request).await?;
+                answer(&app, &client, &headers, (request, room), $kind).await
             }
         )*
     };
@@ -104,6 +106,7 @@ creating! {
         (status = 401, body = ErrorBody, description = "No token"),
         (status = 403, body = ErrorBody, description = "Another site"),
         (status = 404, body = ErrorBody, description = "No such task"),
+        (status = 408, body = ErrorBody, description = "The request came too slowly"),
         (status = 409, body = ErrorBody, description = "The job was cancelled"),
         (status = 413, body = ErrorBody, description = "Too large"),
         (status = 415, body = ErrorBody, description = "Content type"),
@@ -122,12 +125,12 @@ pub async fn tasks(
     if !TASKS.contains(&task.as_str()) {
         return Err(ApiError::not_found(&format!("task; known are {}", TASKS.join(", "))));
     }
-    let mut request = admitted(&app, &client, request).await?;
+    let (mut request, room) = admitted(&app, &client, request).await?;
     if request.fields.task.as_ref().is_some_and(|other| *other != task) {
-        return Err(ApiError::invalid("task", "the address names another task"));
+        return Err(ApiError::invalid("task", "the field `task` must be that of the address, or be left out"));
     }
     request.fields.task = Some(task);
-    answer(&app, &client, &headers, request, Kind::Task).await
+    answer(&app, &client, &headers, (request, room), Kind::Task).await
 }
 
 /// The tasks of `/v1/tasks/{task}`.
@@ -140,6 +143,7 @@ pub(super) const TASKS: [&str; 6] = ["sr", "inpaint", "saliency", "edge", "depth
         (status = 400, body = ErrorBody, description = "Malformed"),
         (status = 401, body = ErrorBody, description = "No token"),
         (status = 403, body = ErrorBody, description = "Another site"),
+        (status = 408, body = ErrorBody, description = "The request came too slowly"),
         (status = 413, body = ErrorBody, description = "Too large"),
         (status = 415, body = ErrorBody, description = "Content type"),
         (status = 422, body = ErrorBody, description = "A field is wrong"),
@@ -152,42 +156,51 @@ pub async fn jobs(
     headers: HeaderMap,
     request: HttpRequest,
 ) -> Result<Response, ApiError> {
-    let mut request = admitted(&app, &client, request).await?;
+    let (mut request, room) = admitted(&app, &client, request).await?;
     let kind = request.fields.kind.unwrap_or(Kind::Generation);
     if request.fields.asynchronous == Some(false) {
-        return Err(ApiError::invalid("async", "jobs are always asynchronous"));
+        return Err(ApiError::invalid("async", "`async` must be true or left out: this route answers at once"));
     }
     request.fields.asynchronous = Some(true);
-    answer(&app, &client, &headers, request, kind).await
+    answer(&app, &client, &headers, (request, room), kind).await
 }
 
 /// The fields of a request that may ask now.
-async fn admitted(app: &App, client: &Client, request: HttpRequest) -> Result<Request, ApiError> {
+async fn admitted(app: &App, client: &Client, request: HttpRequest) -> Result<(Request, Room), ApiError> {
     if app.scheduler.is_draining() {
         return Err(ApiError::stopping());
     }
     app.rates.take(&client.name)?;
-    body::read(request, app.limits.max_body).await
+    app.bodies.read(request).await
 }
 
 async fn answer(
     app: &Arc<App>,
     client: &Client,
     headers: &HeaderMap,
-    request: Request,
+    (request, room): (Request, Room),
     kind: Kind,
 ) -> Result<Response, ApiError> {
     if request.fields.kind.is_some_and(|named| named != kind) {
-        return Err(ApiError::invalid("kind", "this route makes jobs of another kind"));
+        return Err(ApiError::invalid(
+            "kind",
+            format!("`kind` must be {}, which this route makes, or be left out", kind.name()),
+        ));
     }
     let format = request.fields.response_format.unwrap_or_default();
     let at_once = request.fields.asynchronous == Some(true);
     let (own, client) = (app.clone(), client.name.clone());
-    let id = blocking(move || accept(&own, client, request, kind)).await?;
+    // What was sent takes its room until it is in the store.
+    let accepted = blocking(move || {
+        let accepted = accept(&own, client, request, kind);
+        drop(room);
+        accepted
+    });
+    let id = accepted.await?;
     if at_once {
         let job = find(app, &id).await?;
         let mut response = (StatusCode::ACCEPTED, Json(view::job(app, &job))).into_response();
-        if let Ok(location) = HeaderValue::from_str(&format!("/v1/jobs/{id}")) {
+        if let Ok(location) = HeaderValue::from_str(&format!("{}/v1/jobs/{id}", app.public_path())) {
             response.headers_mut().insert(header::LOCATION, location);
         }
         return Ok(named(response, &id));
@@ -205,7 +218,7 @@ async fn answer(
         let png = blocking(move || Ok(store.picture(&of, 0)?)).await?.ok_or_else(|| ApiError::not_found("picture"))?;
         ([(header::CONTENT_TYPE, "image/png")], png).into_response()
     } else {
-        Json(images(app, &job, format, &base_address(app, headers)).await?).into_response()
+        Json(images(app, &job, format, &origin(app, headers)).await?).into_response()
     };
     Ok(named(response, &id))
 }
@@ -235,7 +248,7 @@ fn accept(app: &App, client: String, request: Request, kind: Kind) -> Result<Str
             return Err(ApiError::busy(message, "client_queue_full", RETRY));
         }
     }
-    // The log exists before a server can take the job, so that no event is missed.
+    // Who waits for the job is told when it begins here.
     app.hub.open(&id);
     app.metrics.accept();
     app.scheduler.wake();
@@ -250,38 +263,36 @@ pub(super) async fn find(app: &Arc<App>, id: &str) -> Result<Job, ApiError> {
     blocking(move || store.get(&id)?.ok_or_else(|| ApiError::not_found("job"))).await
 }
 
+/// How often the store is asked about a job that does not run here: another server may make it.
+const POLL: Duration = Duration::from_millis(500);
+/// How often it is asked about one that does, although its end will be told.
+const CHECK: Duration = Duration::from_secs(5);
+
 /// Waits for the end of a job; none if that takes too long.
 async fn ended(app: &Arc<App>, id: &str, time: Duration) -> Result<Option<Job>, ApiError> {
     let until = Instant::now() + time;
-    let log = app.hub.get(id);
     loop {
-        let mut changed = log.as_ref().map(|log| log.subscribe());
-        // The log of a job that another server makes says nothing, and the store is asked from time to time.
-        let told = log.as_ref().is_some_and(|log| log.since(usize::MAX).1);
-        let job = find(app, id).await?;
-        if job.state.is_over() {
-            return Ok(Some(job));
+        let log = app.hub.get(id);
+        let changed = log.as_ref().map(|log| log.subscribe());
+        let here = log.as_ref().is_some_and(|log| log.is_here());
+        match find(app, id).await {
+            Ok(job) if job.state.is_over() => return Ok(Some(job)),
+            // The job is not lost because the store does not answer for a moment.
+            Err(e) if !e.is_ours() => return Err(e),
+            _ => (),
         }
-        if Instant::now() >= until {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return Ok(None);
         }
-        let pause = if told { Duration::from_millis(20) } else { Duration::from_millis(500) };
-        let pause = tokio::time::sleep(pause);
-        match &mut changed {
-            Some(changed) if !told => {
-                // Steps and pictures are changes too; only the end matters here.
-                let over = async {
-                    while changed.changed().await.is_ok() {
-                        if log.as_ref().is_some_and(|log| log.since(usize::MAX).1) {
-                            break;
-                        }
-                    }
-                };
-                tokio::pin!(over);
-                tokio::select! { () = &mut over => (), () = pause => () }
-            }
-            _ => pause.await,
-        }
+        let pause = tokio::time::sleep(left.min(if here { CHECK } else { POLL }));
+        let Some((log, mut changed)) = log.zip(changed) else {
+            pause.await;
+            continue;
+        };
+        // Steps and pictures are changes too; only the end matters here.
+        let over = async { while changed.changed().await.is_ok() && log.is_here() {} };
+        tokio::select! { () = over => (), () = pause => () }
     }
 }
 
@@ -290,7 +301,7 @@ async fn images(app: &Arc<App>, job: &Job, format: ResponseFormat, base: &str) -
     for picture in &job.pictures {
         let (store, id, index) = (app.store.clone(), job.id.clone(), picture.index);
         let (b64_json, url) = match format {
-            ResponseFormat::Url => (None, Some(format!("{base}{}", view::picture(&job.id, picture).url))),
+            ResponseFormat::Url => (None, Some(format!("{base}{}", view::picture(app, &job.id, picture).url))),
             _ => {
                 let png = blocking(move || Ok(store.picture(&id, index)?)).await?;
                 let png = png.ok_or_else(|| ApiError::not_found("picture"))?;
@@ -311,10 +322,10 @@ async fn images(app: &Arc<App>, job: &Job, format: ResponseFormat, base: &str) -
     })
 }
 
-/// The address that the client knows this server by, without a slash at its end.
-fn base_address(app: &App, headers: &HeaderMap) -> String {
+/// The scheme and the host that the client knows this server by.
+fn origin(app: &App, headers: &HeaderMap) -> String {
     if let Some(url) = &app.public_url {
-        return url.clone();
+        return url[..url.len() - app.public_path().len()].to_string();
     }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-:[]".contains(c);

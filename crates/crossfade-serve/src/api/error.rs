@@ -58,7 +58,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("churn ", "churn"),
     ("blend ", "blend"),
     ("clip ", "clip"),
-    ("guidance-interval ", "guidance_interval"),
+    ("guidance_interval ", "guidance_interval"),
     ("steps ", "steps"),
     ("rho ", "rho"),
 ];
@@ -76,6 +76,16 @@ impl ApiError {
     /// What went wrong.
     pub(crate) fn message(&self) -> &str {
         &self.detail.message
+    }
+
+    /// Whether there is no such thing.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND
+    }
+
+    /// Whether it is our fault, for example that of a store that does not answer.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.status == StatusCode::INTERNAL_SERVER_ERROR
     }
 
     fn with_param(mut self, param: &str) -> Self {
@@ -141,9 +151,15 @@ impl ApiError {
         Self::of_request(StatusCode::PAYLOAD_TOO_LARGE, message, "too_large")
     }
 
+    /// A body that came too slowly.
+    pub fn too_late(time: std::time::Duration) -> Self {
+        let message = format!("the request did not arrive within {} s; send it again", time.as_secs());
+        Self::of_request(StatusCode::REQUEST_TIMEOUT, message, "timeout")
+    }
+
     /// A body of another type.
     pub fn media_type() -> Self {
-        let message = "send application/json or multipart/form-data";
+        let message = "the content type must be application/json or multipart/form-data";
         Self::of_request(StatusCode::UNSUPPORTED_MEDIA_TYPE, message, "content_type")
     }
 
@@ -159,8 +175,15 @@ impl ApiError {
     }
 
     /// A page of another site asks.
-    pub fn other_site(what: &str) -> Self {
-        let message = format!("requests from another site are refused ({what})");
+    pub fn other_site() -> Self {
+        let message = "requests from pages of other sites are refused; a proxy must be named by --public-url";
+        Self::new(StatusCode::FORBIDDEN, "permission_error", message, "other_site")
+    }
+
+    /// The name under which this server was asked is not its own.
+    pub fn other_host() -> Self {
+        let message = "this server was asked under a name that it does not know; use the address that it listens on, or \
+                       start it with --public-url for this name or with --token-file";
         Self::new(StatusCode::FORBIDDEN, "permission_error", message, "other_site")
     }
 

@@ -9,13 +9,15 @@ use axum::extract::{Extension, Path, State};
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream::{Stream, unfold};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the store is asked about a job that another server makes.
+/// How often the store is asked about a job that does not run here: another server may make it.
 const POLL: Duration = Duration::from_millis(500);
+/// Events that are taken from the log at once: a reader that does not read holds no more than these.
+const TAKEN: usize = 4;
 /// How often a comment is sent.
 const ALIVE: Duration = Duration::from_secs(15);
 
@@ -35,7 +37,7 @@ pub async fn follow(
     let seen = last.and_then(|last| last.strip_prefix(&app.hub.boot)?.strip_prefix('-')?.parse().ok()).unwrap_or(0);
     let log = app.hub.get(&id);
     let follower =
-        Follower { app, id, log, next: seen, ready: VecDeque::new(), state: None, told: vec![], over: false };
+        Follower { app, id, log, next: seen, ready: VecDeque::new(), state: None, told: HashSet::new(), over: false };
     let follower = follower.begin(&job);
     let events = unfold(follower, |mut follower| async move {
         let event = follower.next().await?;
@@ -54,7 +56,7 @@ struct Follower {
     ready: VecDeque<Event>,
     state: Option<JobState>,
     /// Pictures that were told.
-    told: Vec<u64>,
+    told: HashSet<u64>,
     over: bool,
 }
 
@@ -78,9 +80,48 @@ impl Follower {
 
     /// Waits until there is something to tell.
     async fn fill(&mut self) {
-        let mut changed = self.log.as_ref().map(|log| log.subscribe());
-        let (events, ended) = self.log.as_ref().map_or((vec![], false), |log| log.since(self.next));
-        let mut ask = ended || self.log.is_none();
+        if !self.is_here() {
+            self.find_log();
+        }
+        // Before anything is read, so that no change is missed.
+        let changed = self.log.as_ref().map(|log| log.subscribe());
+        let here = self.is_here();
+        let more = self.take_events();
+        // Everything that happens here is in the log, and it says when to ask; of other jobs only the store knows.
+        if more.ask || (!here && !more.left) {
+            self.ask().await;
+        }
+        if !self.ready.is_empty() || self.over || more.left {
+            return;
+        }
+        let pause = tokio::time::sleep(POLL);
+        match changed {
+            Some(mut changed) => {
+                tokio::select! { _ = changed.changed() => (), () = pause => () }
+            }
+            None => pause.await,
+        }
+    }
+
+    fn is_here(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_here())
+    }
+
+    /// A log may be made, or made anew, when this server begins to work at the job.
+    fn find_log(&mut self) {
+        let Some(found) = self.app.hub.get(&self.id) else { return };
+        if self.log.as_ref().is_none_or(|log| !Arc::ptr_eq(log, &found)) {
+            self.next = if self.log.is_some() { 0 } else { self.next };
+            self.log = Some(found);
+        }
+    }
+
+    /// Takes the next events from the log.
+    fn take_events(&mut self) -> Taken {
+        let Some(log) = &self.log else { return Taken::default() };
+        let (first, events) = log.since(self.next, TAKEN);
+        let mut taken = Taken { left: events.len() == TAKEN, ask: first > self.next };
+        self.next = first;
         for event in events {
             self.next += 1;
             match event {
@@ -88,34 +129,33 @@ impl Follower {
                     let event = self.numbered("step").data(data);
                     self.ready.push_back(event);
                 }
-                Happened::State | Happened::Picture(_) => ask = true,
+                Happened::State | Happened::Picture(_) => taken.ask = true,
             }
         }
-        if ask {
-            match find(&self.app, &self.id).await {
-                Ok(job) => {
-                    self.tell_job(&job);
-                    self.tell_pictures(&job);
-                    if job.state.is_over() {
-                        let end = self.numbered("end").json_data(view::job(&self.app, &job));
-                        self.ready.extend(end.ok());
-                        self.over = true;
-                    }
+        taken
+    }
+
+    /// Tells what the store knows.
+    async fn ask(&mut self) {
+        match find(&self.app, &self.id).await {
+            Ok(job) => {
+                self.tell_job(&job);
+                self.tell_pictures(&job);
+                if job.state.is_over() && !self.is_behind() {
+                    let end = self.numbered("end").json_data(view::job(&self.app, &job));
+                    self.ready.extend(end.ok());
+                    self.over = true;
                 }
-                // It was deleted, or the store is gone: nothing more can be told.
-                Err(_) => self.over = true,
             }
+            Err(e) if e.is_not_found() => self.over = true,
+            // The store may be back in a moment.
+            Err(_) => (),
         }
-        if !self.ready.is_empty() || self.over {
-            return;
-        }
-        let pause = tokio::time::sleep(POLL);
-        match &mut changed {
-            Some(changed) if !ended => {
-                tokio::select! { _ = changed.changed() => (), () = pause => () }
-            }
-            _ => pause.await,
-        }
+    }
+
+    /// Whether the log has events that were not told; the end comes after them.
+    fn is_behind(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| !log.since(self.next, 1).1.is_empty())
     }
 
     fn numbered(&self, name: &str) -> Event {
@@ -134,13 +174,22 @@ impl Follower {
 
     fn tell_pictures(&mut self, job: &Job) {
         for picture in &job.pictures {
-            if self.told.contains(&picture.index) {
+            if !self.told.insert(picture.index) {
                 continue;
             }
-            self.told.push(picture.index);
-            let data = serde_json::json!({ "index": picture.index, "image": view::picture(&job.id, picture) });
+            let data =
+                serde_json::json!({ "index": picture.index, "image": view::picture(&self.app, &job.id, picture) });
             let event = self.numbered("image").data(data.to_string());
             self.ready.push_back(event);
         }
     }
+}
+
+/// What was found in a log.
+#[derive(Default)]
+struct Taken {
+    /// There may be more.
+    left: bool,
+    /// The store is to be asked.
+    ask: bool,
 }

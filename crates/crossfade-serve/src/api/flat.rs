@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::fmt;
 
 /// More fields than there are.
-const MAX_FIELDS: usize = 64;
+pub const MAX_FIELDS: usize = 64;
 /// More elements than a list of a field has.
 const MAX_ELEMENTS: usize = 8;
 

@@ -74,7 +74,7 @@ impl Rates {
             return Ok(());
         }
         let seconds = ((1.0 - *left) * 60.0 / self.per_minute).ceil() as u64;
-        let message = format!("more than {} requests a minute; ask again in {seconds} s", self.per_minute);
+        let message = format!("a client may ask {} times a minute; ask again in {seconds} s", self.per_minute);
         Err(ApiError::busy(message, "rate_limit_exceeded", seconds))
     }
 }
@@ -111,12 +111,12 @@ pub async fn same_site(State(app): State<Arc<App>>, request: Request, next: Next
     let public = app.public_url.as_deref().and_then(authority);
     let is_public = |name: &str| public.is_some_and(|public| public.eq_ignore_ascii_case(name));
     if app.tokens.is_empty() && !host.is_none_or(|host| is_own_host(host, app.address) || is_public(host)) {
-        return ApiError::other_site("Host").into_response();
+        return ApiError::other_host().into_response();
     }
     if let Some(origin) = text(headers, header::ORIGIN.as_str()) {
         let from = authority(origin);
         if from.is_none() || (from != host && !from.is_some_and(is_public)) {
-            return ApiError::other_site("Origin").into_response();
+            return ApiError::other_site().into_response();
         }
     }
     next.run(request).await

@@ -49,14 +49,15 @@ pub async fn list(
     Extension(client): Extension<Client>,
     query: Result<Query<ListQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<JobList>, ApiError> {
-    let Query(query) = query.map_err(|e| ApiError::invalid("query", e.body_text()))?;
+    let allowed = "a parameter is unknown or wrong; there are limit (a number), before, state, kind and model";
+    let Query(query) = query.map_err(|_| ApiError::invalid("query", allowed))?;
     let limit = query.limit.unwrap_or(20);
     if !(1..=100).contains(&limit) {
-        return Err(ApiError::invalid("limit", "must be from 1 to 100"));
+        return Err(ApiError::invalid("limit", "`limit` must be from 1 to 100"));
     }
     if let Some(before) = &query.before {
         let known = own(&app, &client, before).await;
-        known.map_err(|_| ApiError::invalid("before", "there is no such job"))?;
+        known.map_err(|_| ApiError::invalid("before", "`before` names no job"))?;
     }
     let filter = Filter {
         client: client.only_own.then(|| client.name.clone()),

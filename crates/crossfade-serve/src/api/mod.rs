@@ -1,6 +1,7 @@
 //! The HTTP interface, see docs/SERVING.md.
 pub(crate) mod body;
 mod create;
+mod discard;
 mod error;
 mod events;
 mod flat;
@@ -24,6 +25,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
+use body::Bodies;
 use guard::{Rates, Tokens};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,6 +50,7 @@ pub struct App {
     pub public_url: Option<String>,
     tokens: Tokens,
     rates: Rates,
+    bodies: Bodies,
     openapi: String,
 }
 
@@ -61,12 +64,19 @@ impl App {
             scheduler: scheduler.clone(),
             metrics,
             rates: Rates::new(config.limits.requests_per_minute),
+            bodies: Bodies::new(&config.limits),
             limits: config.limits.clone(),
             address,
             public_url: config.public_url.clone(),
             tokens: Tokens::new(&config.tokens),
             openapi: document().to_string(),
         }
+    }
+
+    /// The path of the address that clients know this server by, without a slash at its end.
+    fn public_path(&self) -> &str {
+        let rest = self.public_url.as_deref().and_then(|url| url.split_once("://")).map_or("", |(_, rest)| rest);
+        rest.find('/').map_or("", |at| &rest[at..])
     }
 }
 
@@ -111,6 +121,7 @@ pub fn router(app: &Arc<App>) -> Router {
         .layer(from_fn_with_state(app.clone(), guard::same_site))
         .layer(from_fn(guard::headers))
         .layer(from_fn_with_state(app.clone(), guard::count))
+        .layer(from_fn_with_state(app.clone(), discard::read_to_the_end))
         .with_state(app.clone())
 }
 

@@ -104,9 +104,10 @@ pub struct JobList {
     pub has_more: bool,
 }
 
-/// The picture `index` of a job with its address.
-pub fn picture(id: &str, picture: &Picture) -> PictureView {
-    PictureView { url: format!("/v1/jobs/{id}/images/{}", picture.index), picture: picture.clone() }
+/// A picture of a job with its address on this host.
+pub fn picture(app: &App, id: &str, picture: &Picture) -> PictureView {
+    let url = format!("{}/v1/jobs/{id}/images/{}", app.public_path(), picture.index);
+    PictureView { url, picture: picture.clone() }
 }
 
 /// A job as it is now.
@@ -114,14 +115,14 @@ pub fn job(app: &App, job: &Job) -> JobView {
     let spec = &job.spec;
     let done = job.pictures.len() as u64;
     let per_picture = spec.steps.max(1) as u64;
-    let log = app.hub.get(&job.id).filter(|_| job.state == JobState::Running);
+    // Of a job of another server only the pictures are known.
+    let log = app.hub.get(&job.id).filter(|log| job.state == JobState::Running && log.is_here());
     let (steps, steps_done) = match &log {
         Some(log) => (log.steps.load(Ordering::Relaxed), log.steps_done.load(Ordering::Relaxed)),
         None => (spec.n * per_picture, done * per_picture),
     };
     let now = crate::now();
     let over = job.finished.unwrap_or(now);
-    let shown = app.library.find(&spec.model).map_or("CHECKPOINT", |model| model.shown.as_str());
     JobView {
         id: job.id.clone(),
         object: "job",
@@ -139,9 +140,9 @@ pub fn job(app: &App, job: &Job) -> JobView {
         evaluations: spec.evaluations,
         position: job.position,
         progress: Progress { steps, steps_done: steps_done.min(steps), images: spec.n, images_done: done },
-        images: job.pictures.iter().map(|of| picture(&job.id, of)).collect(),
+        images: job.pictures.iter().map(|of| picture(app, &job.id, of)).collect(),
         inputs: job.inputs.clone(),
-        command: spec.command(shown),
+        command: spec.command(&spec.model),
         milliseconds: Milliseconds {
             waiting: 1e3 * (job.started.unwrap_or(over) - job.created).max(0.0),
             running: job.started.map(|started| 1e3 * (over - started).max(0.0)),

@@ -3,7 +3,7 @@ use super::Request;
 use crate::api::ApiError;
 use crate::config::Limits;
 use crate::job::{JobSpec, Kind};
-use crate::models::{Library, Loaded, Model};
+use crate::models::{Library, Model};
 use crate::run::mask_of;
 use crossfade::data::{Image16, dimensions};
 use crossfade::task::TaskConfig;
@@ -11,22 +11,18 @@ use std::sync::Arc;
 
 impl Request {
     /// Decodes what was sent, so that nothing is accepted that cannot be done; the size of the picture.
-    pub(super) fn check_picture(
-        &self,
-        kind: Kind,
-        model: &Model,
-        loaded: &Arc<Loaded>,
-        limits: &Limits,
-    ) -> Result<[usize; 2], ApiError> {
-        let missing = |param: &'static str| ApiError::invalid(param, format!("a picture is missing: send `{param}`"));
+    pub(super) fn check_picture(&self, kind: Kind, model: &Model, limits: &Limits) -> Result<[usize; 2], ApiError> {
+        let missing =
+            |param: &'static str| ApiError::invalid(param, format!("the field `{param}` is missing; send a picture"));
         let bytes = self.image.as_deref().ok_or_else(|| missing("image"))?;
-        let task = &loaded.checkpoint.config.task;
+        let task = &model.config.task;
         let scale = task.task().scale();
         let decode = |param: &'static str, bytes: &[u8], scale: usize| {
             let (width, height) = dimensions(bytes, param).map_err(|e| ApiError::invalid(param, e.to_string()))?;
             if width.saturating_mul(height).saturating_mul(scale * scale) > limits.max_pixels {
                 let (most, result) = (limits.max_pixels, if scale > 1 { " in the result" } else { "" });
-                let problem = format!("{width}x{height} pixels: at most {most} pixels{result} are allowed");
+                let problem =
+                    format!("`{param}` has {width}x{height} pixels; at most {most} pixels{result} are allowed");
                 return Err(ApiError::invalid(param, problem));
             }
             Image16::decode(bytes, param).map_err(|e| ApiError::invalid(param, e.to_string()))
@@ -36,7 +32,8 @@ impl Request {
             let side = model.info().width.unwrap_or(1);
             if picture.width.min(picture.height) < side && (picture.width, picture.height) != (side, side) {
                 let (w, h) = (picture.width, picture.height);
-                let problem = format!("{w}x{h} pixels, the network {side}x{side}: give `fit` crop or stretch");
+                let problem =
+                    format!("`image` has {w}x{h} pixels and the network {side}x{side}; send `fit` crop or stretch");
                 return Err(ApiError::invalid("image", problem));
             }
         }
@@ -47,7 +44,7 @@ impl Request {
                 }
                 mask_of(&picture, mask.as_deref()).map_err(|e| ApiError::invalid("mask", e.to_string()))?;
             }
-            (_, Some(_)) => return Err(ApiError::invalid("mask", "only inpainting has a mask")),
+            (_, Some(_)) => return Err(ApiError::invalid("mask", "the field `mask` belongs to inpainting only")),
             _ => (),
         }
         Ok([picture.width, picture.height])
@@ -61,29 +58,30 @@ pub(super) fn check_size(wanted: Option<&str>, size: Option<[usize; 2]>) -> Resu
     match own {
         Some(own) if own == wanted => Ok(()),
         Some(own) => {
-            Err(ApiError::invalid("size", format!("the pictures of this model have {own} pixels, not {wanted}")))
+            Err(ApiError::invalid("size", format!("`size` must be {own}, which the pictures have, not {wanted}")))
         }
-        None => Err(ApiError::invalid("size", "this model has no size of its own; leave it out")),
+        None => Err(ApiError::invalid("size", "this model has no size of its own; leave `size` out")),
     }
 }
 
 /// Whether the settings of tiles and maps fit each other and the task.
 pub(super) fn check_tiles(spec: &JobSpec) -> Result<(), ApiError> {
     if spec.threshold.is_some_and(|x| !(0.0..=1.0).contains(&x)) {
-        return Err(ApiError::invalid("threshold", "must be from 0 to 1"));
+        return Err(ApiError::invalid("threshold", "`threshold` must be from 0 to 1"));
     }
     let maps = ["saliency", "edge"];
     if spec.threshold.is_some() && !spec.task.as_deref().is_some_and(|task| maps.contains(&task)) {
-        return Err(ApiError::invalid("threshold", "belongs to saliency and edge"));
+        return Err(ApiError::invalid("threshold", "the field `threshold` belongs to saliency and edge"));
     }
     if spec.tile.is_some_and(|tile| !(1..=65536).contains(&tile)) {
-        return Err(ApiError::invalid("tile", "must be from 1 to 65536"));
+        return Err(ApiError::invalid("tile", "`tile` must be from 1 to 65536"));
     }
     match (spec.tile, spec.overlap) {
-        (Some(tile), Some(overlap)) if overlap >= tile => {
-            Err(ApiError::invalid("overlap", format!("tiles of {tile} pixels cannot share {overlap}")))
-        }
-        (None, Some(_)) => Err(ApiError::invalid("overlap", "needs `tile`")),
+        (Some(tile), Some(overlap)) if overlap >= tile => Err(ApiError::invalid(
+            "overlap",
+            format!("`overlap` must be smaller than `tile`: {overlap} is not below {tile}"),
+        )),
+        (None, Some(_)) => Err(ApiError::invalid("overlap", "`overlap` needs the field `tile`")),
         _ => Ok(()),
     }
 }
@@ -92,7 +90,7 @@ pub(super) fn check_tiles(spec: &JobSpec) -> Result<(), ApiError> {
 pub(super) fn name_of(given: Option<&str>) -> Result<String, ApiError> {
     let name = given.unwrap_or("picture.png");
     let fine = (1..=255).contains(&name.len()) && !name.chars().any(char::is_control);
-    if fine { Ok(name.into()) } else { Err(ApiError::invalid("name", "must have 1 to 255 plain characters")) }
+    if fine { Ok(name.into()) } else { Err(ApiError::invalid("name", "`name` must have 1 to 255 plain characters")) }
 }
 
 /// The model of a request: the one it names, or the first that can do it.
@@ -111,14 +109,17 @@ pub(super) fn find_model<'a>(
         let names: Vec<&str> = models.map(|model| model.name()).collect();
         if names.is_empty() { "none".into() } else { names.join(", ") }
     };
-    let what = task.filter(|_| kind == Kind::Task).unwrap_or(kind.name());
+    let what = match (kind, task) {
+        (Kind::Task, Some(task)) => format!("the task {task}"),
+        _ => format!("{}s", kind.name()),
+    };
     let listed = names(&mut library.models().iter().filter(|model| able(model)));
     match wanted {
         None => library
             .models()
             .iter()
             .find(|model| able(model))
-            .ok_or_else(|| ApiError::invalid("model", format!("no model of this server can do this ({what})"))),
+            .ok_or_else(|| ApiError::invalid("model", format!("no model of this server makes {what}"))),
         Some(name) => {
             let Some(model) = library.find(name) else {
                 let all = names(&mut library.models().iter());
@@ -127,7 +128,7 @@ pub(super) fn find_model<'a>(
             if able(model) {
                 return Ok(model);
             }
-            let problem = format!("the model {name} cannot do this ({what}); models that can: {listed}");
+            let problem = format!("the model {name} does not make {what}; models that do: {listed}");
             Err(ApiError::invalid("model", problem))
         }
     }

@@ -208,3 +208,54 @@ pub fn form_value(field: &str, text: String) -> serde_json::Value {
     }
     text.into()
 }
+
+/// The fields of whole numbers.
+const WHOLE: &[&str] = &["n", "seed", "steps", "first", "tile", "overlap"];
+
+/// What a field must be, as the end of a sentence.
+pub fn wanted(field: &str) -> &'static str {
+    match field {
+        _ if WHOLE.contains(&field) => "a whole number from 0 to 2^64 - 1",
+        _ if NUMBERS.contains(&field) => "a number",
+        _ if SWITCHES.contains(&field) => "true or false",
+        "guidance_interval" => "a list of two numbers, in forms two numbers with a comma",
+        "fit" => "crop or stretch",
+        "response_format" => "b64_json, url or png",
+        "kind" => "generation, variation, edit or task",
+        "quality" => "auto or standard",
+        "background" => "auto or opaque",
+        "output_format" => "png",
+        "moderation" => "auto or low",
+        _ => "a text",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A field that is added is described: nothing but a text is refused as one that is no text.
+    #[test]
+    fn what_a_field_must_be_is_what_it_takes() {
+        for (field, _) in FIELDS {
+            let takes = |value: Value| serde_json::from_value::<Fields>(json!({ *field: value })).is_ok();
+            let found = match wanted(field) {
+                "a whole number from 0 to 2^64 - 1" => {
+                    takes(json!(u64::MAX)) && !takes(json!(0.5)) && !takes(json!(-1))
+                }
+                "a number" => takes(json!(0.5)) && !takes(json!("0.5")),
+                "true or false" => takes(json!(true)) && !takes(json!("true")),
+                "a text" => takes(json!("any text")) && !takes(json!(1)),
+                "a list of two numbers, in forms two numbers with a comma" => {
+                    takes(json!([0, 1])) && !takes(json!([0]))
+                }
+                values => {
+                    let values = values.replace(" or ", ", ");
+                    values.split(", ").all(|value| takes(json!(value))) && !takes(json!("any text"))
+                }
+            };
+            assert!(found, "{field} is not {}", wanted(field));
+        }
+    }
+}

@@ -2,7 +2,7 @@
 mod checks;
 mod fields;
 
-pub use fields::{FIELDS, Fields, ResponseFormat, belongs, form_value};
+pub use fields::{FIELDS, Fields, ResponseFormat, belongs, form_value, wanted};
 
 use crate::api::ApiError;
 use crate::config::Limits;
@@ -45,49 +45,50 @@ impl Request {
     pub fn prepare(self, kind: Kind, library: &Library, limits: &Limits) -> Result<Prepared, ApiError> {
         let fields = &self.fields;
         if let Some(field) = self.given.iter().find(|field| !belongs(field, kind)) {
-            let problem = format!("the field `{field}` does not belong to a {}", kind.name());
+            let problem = format!("the field `{field}` does not belong to {}", kind.with_article());
             return Err(ApiError::invalid(field, problem));
         }
         if fields.stream == Some(true) {
-            let problem = "streams are events of a job: send `async` and read /v1/jobs/{id}/events";
+            let problem = "`stream` must be false: send `async` and read the events of the job, /v1/jobs/{id}/events";
             return Err(ApiError::invalid("stream", problem));
         }
         let task = match kind {
             Kind::Edit => Some("inpaint".to_string()),
-            Kind::Task => Some(fields.task.clone().ok_or_else(|| ApiError::invalid("task", "name a task"))?),
+            Kind::Task => {
+                Some(fields.task.clone().ok_or_else(|| ApiError::invalid("task", "the field `task` is missing"))?)
+            }
             _ => None,
         };
         let model = find_model(fields.model.as_deref(), kind, task.as_deref(), library)?;
         let n = fields.n.unwrap_or(1);
         if n == 0 || n > limits.max_count {
-            return Err(ApiError::invalid("n", format!("must be from 1 to {}, not {n}", limits.max_count)));
+            return Err(ApiError::invalid("n", format!("`n` must be from 1 to {}, not {n}", limits.max_count)));
         }
         if fields.response_format == Some(ResponseFormat::Png) && n != 1 {
-            return Err(ApiError::invalid("response_format", "png is one file: n must be 1"));
+            return Err(ApiError::invalid("response_format", "`response_format` png is one file, and n must be 1"));
         }
         let seed = fields.seed.unwrap_or_else(|| crate::random_number() % DRAWN_SEEDS);
         let first = fields.first.unwrap_or(0);
         if first.checked_add(n).is_none() {
-            return Err(ApiError::invalid("first", "image indices must be below 2^64"));
+            return Err(ApiError::invalid("first", "`first` + `n` must be below 2^64"));
         }
         if fields.user.as_ref().is_some_and(|user| user.len() > 200) {
-            return Err(ApiError::invalid("user", "at most 200 bytes"));
+            return Err(ApiError::invalid("user", "`user` must have at most 200 bytes"));
         }
-        let loaded = library.load(model).map_err(|e| ApiError::server(&e))?;
         let options = self.options(kind, model, limits)?;
-        let config = &loaded.checkpoint.config;
+        let config = &model.config;
         // A limit below the model's own steps must not refuse requests that name none.
         let steps = model.info().defaults.steps.min(limits.max_steps);
         let base = crossfade::SampleConfig { steps, ..config.sample.clone() };
         let run = RunConfig { sample: base, ..config.clone() };
-        let sample = options.applied(&run, str::to_string).map_err(|e| ApiError::of_option(&e))?;
+        let sample = options.applied(&run, |name| name.replace('-', "_")).map_err(|e| ApiError::of_option(&e))?;
         let run = RunConfig { sample: sample.clone(), ..config.clone() };
         run.validate().map_err(|e| ApiError::of_option(&e))?;
         let steps = sample.times(&config.process).map_err(|e| ApiError::of_option(&e))?.len() - 1;
         if steps > limits.max_steps {
-            return Err(ApiError::invalid("steps", format!("at most {}, not {steps}", limits.max_steps)));
+            let problem = format!("`steps` must be at most {}, and this grid has {steps}", limits.max_steps);
+            return Err(ApiError::invalid("steps", problem));
         }
-        let pipeline = loaded.pipeline.with_sample(&sample).map_err(|e| ApiError::of_option(&e))?;
         let mut spec = JobSpec {
             kind,
             options: SampleOptions::of(&sample, config),
@@ -97,7 +98,7 @@ impl Request {
             seed,
             n,
             first,
-            evaluations: pipeline.evaluations().map_err(|e| ApiError::of_option(&e))?,
+            evaluations: sample.evaluations(&config.process).map_err(|e| ApiError::of_option(&e))?,
             steps,
             sample,
             strength: None,
@@ -109,23 +110,26 @@ impl Request {
             name: name_of(fields.name.as_deref())?,
             previews: fields.previews.unwrap_or(fields.asynchronous == Some(true)),
         };
+        let mut size = model.info().width.map(|side| [side; 2]);
+        if kind != Kind::Generation {
+            let [w, h] = self.check_picture(kind, model, limits)?;
+            let scale = config.task.task().scale();
+            size = if spec.fit.is_some() { size } else { Some([w * scale, h * scale]) };
+            check_tiles(&spec)?;
+        }
+        check_size(fields.size.as_deref(), size)?;
+        // What is left needs the weights, which may push out those of another model: everything else is right by now.
+        let loaded = library.load(model).map_err(|e| ApiError::server(&e))?;
+        let pipeline = loaded.pipeline.with_sample(&spec.sample).map_err(|e| ApiError::of_option(&e))?;
         if matches!(kind, Kind::Generation | Kind::Variation) {
             pipeline.ready().map_err(|e| ApiError::of_option(&e))?;
         }
-        let mut size = model.info().width.map(|side| [side; 2]);
         if kind == Kind::Variation {
             pipeline.picture_size().map_err(|e| ApiError::of_option(&e))?;
             let strength = fields.strength.unwrap_or(STRENGTH);
             let run = pipeline.steps_of_strength(strength).map_err(|e| ApiError::invalid("strength", e.to_string()))?;
             (spec.strength, spec.steps) = (Some(strength), run);
         }
-        if kind != Kind::Generation {
-            let [w, h] = self.check_picture(kind, model, &loaded, limits)?;
-            let scale = config.task.task().scale();
-            size = if spec.fit.is_some() { size } else { Some([w * scale, h * scale]) };
-            check_tiles(&spec)?;
-        }
-        check_size(fields.size.as_deref(), size)?;
         let mut inputs = vec![];
         inputs.extend(self.image.map(|bytes| ("image", bytes)));
         inputs.extend(self.mask.map(|bytes| ("mask", bytes)));
@@ -139,12 +143,15 @@ impl Request {
         let finite = |param: &'static str, value: Option<f64>, least: f64, most: f64| match value {
             Some(value) if !(least..=most).contains(&value) => {
                 let most = if most == f64::MAX { String::new() } else { format!(" to {most}") };
-                Err(ApiError::invalid(param, format!("must be a number from {least}{most}, not {value}")))
+                Err(ApiError::invalid(param, format!("`{param}` must be a number from {least}{most}, not {value}")))
             }
             value => Ok(value),
         };
         if let Some(steps) = fields.steps.filter(|steps| *steps == 0 || *steps > limits.max_steps as u64) {
-            return Err(ApiError::invalid("steps", format!("must be from 1 to {}, not {steps}", limits.max_steps)));
+            return Err(ApiError::invalid(
+                "steps",
+                format!("`steps` must be from 1 to {}, not {steps}", limits.max_steps),
+            ));
         }
         let sampler = fields.sampler.as_deref().map(Sampler::parse).transpose();
         let grid = fields.grid.as_deref().map(GridKind::from_argument).transpose();
@@ -152,7 +159,7 @@ impl Request {
         if let Some([from, to]) = fields.guidance_interval
             && !(0.0 <= from && from < to && to <= 1.0)
         {
-            let problem = "must be two times from 0 to 1, the smaller one first";
+            let problem = "`guidance_interval` must be two times from 0 to 1, the smaller one first";
             return Err(ApiError::invalid("guidance_interval", problem));
         }
         let classes = &model.info().classes;

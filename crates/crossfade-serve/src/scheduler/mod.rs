@@ -4,10 +4,11 @@
 //! the client with the fewest of them, then to the label and to the job with the fewest: a long job has company from the
 //! start and cannot hold up short ones. A client of which nothing runs gets a thread even if there is none free.
 mod choice;
+mod leases;
 mod upkeep;
 
 use crate::batcher::{Batcher, CANCELLED};
-use crate::events::{Event, Hub, JobLog};
+use crate::events::{Hub, JobLog};
 use crate::job::{Job, JobState, Kind};
 use crate::lock;
 use crate::metrics::Metrics;
@@ -16,6 +17,7 @@ use crate::run;
 use crate::store::{Store, Waiting};
 use choice::{Active, Next, State};
 use crossfade::Result;
+use leases::Held;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -35,6 +37,8 @@ pub struct Running {
     pub stop: Arc<AtomicBool>,
     /// What happened to it.
     pub log: Arc<JobLog>,
+    /// Whether this server leaves it to others: it is not its job any more, or it goes back to the queue.
+    pub given_up: AtomicBool,
     /// The first error.
     failure: Mutex<Option<String>>,
     began: f64,
@@ -60,6 +64,7 @@ pub struct Scheduler {
     keep: Duration,
     keep_bytes: u64,
     state: Mutex<State>,
+    held: Held,
     changed: Condvar,
     draining: AtomicBool,
     abandoned: AtomicBool,
@@ -98,6 +103,7 @@ impl Scheduler {
             keep: config.limits.keep,
             keep_bytes: config.limits.keep_bytes,
             state: Mutex::new(State { stale: true, ..State::default() }),
+            held: Held::default(),
             changed: Condvar::new(),
             draining: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
@@ -212,12 +218,8 @@ impl Scheduler {
 
     /// Claims a job that waits.
     fn take(self: &Arc<Self>, waiting: &Waiting) {
-        let job = match self.store.claim(&waiting.id, &self.owner, self.lease) {
-            Ok(Some(job)) => job,
-            Ok(None) => return,
-            Err(e) => return crate::note(&format!("the job {} could not be claimed: {e}", waiting.id)),
-        };
-        let log = self.hub.open(&job.id);
+        let Some(job) = self.claim(&waiting.id) else { return };
+        let log = self.hub.begin(&job.id);
         let per_picture = job.spec.steps.max(1) as u64;
         log.steps.store(job.spec.n * per_picture, Ordering::Relaxed);
         log.steps_done.store(job.pictures.len() as u64 * per_picture, Ordering::Relaxed);
@@ -228,8 +230,9 @@ impl Scheduler {
         let chunks = left.chunks(size).map(<[u64]>::to_vec).collect();
         let client = Arc::from(job.client.as_str());
         let stop = Arc::new(AtomicBool::new(job.cancel));
-        let running = Arc::new(Running { job, client, stop, log, failure: Mutex::default(), began: crate::now() });
-        self.hub.add(&running.log, Event::State);
+        let (given_up, failure, began) = (AtomicBool::new(false), Mutex::default(), crate::now());
+        let running = Arc::new(Running { job, client, stop, log, given_up, failure, began });
+        self.held.runs(&running);
         let active = Active { running: running.clone(), chunks, threads: 0 };
         if active.chunks.is_empty() || running.stop.load(Ordering::Relaxed) {
             return self.finish(&running);
@@ -250,9 +253,9 @@ impl Scheduler {
             own.chunk_done(&of, catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(run::panicked())));
         });
         if thread.is_err() {
-            // There are no more threads to be had; what runs already goes on.
-            *lock(&running.failure) = Some("the server has no thread for this job".into());
-            running.stop.store(true, Ordering::Relaxed);
+            // There are no more threads to be had; what runs already goes on, and this job waits.
+            crate::note(&format!("there is no thread for the job {}, which is queued again", running.job.id));
+            running.give_up();
             state.active[k].threads -= 1;
             state.active[k].chunks.clear();
             if state.active[k].threads == 0 {
@@ -285,32 +288,37 @@ impl Scheduler {
         self.changed.notify_all();
     }
 
-    /// Ends a job in the store.
+    /// Ends a job in the store, or leaves it to others.
     fn finish(&self, running: &Arc<Running>) {
         let failure = lock(&running.failure).take();
         let stopped = running.stop.load(Ordering::Relaxed);
-        let (end, error) = match failure {
-            Some(message) if message != CANCELLED => (JobState::Failed, Some(message)),
-            _ if stopped && self.abandoned.load(Ordering::Relaxed) => return,
-            _ if stopped => (JobState::Cancelled, None),
-            _ => (JobState::Done, None),
+        let end = match failure {
+            _ if running.given_up.load(Ordering::Relaxed) => None,
+            Some(message) if message != CANCELLED => Some((JobState::Failed, Some(message))),
+            _ if stopped && self.abandoned.load(Ordering::Relaxed) => None,
+            _ if stopped => Some((JobState::Cancelled, None)),
+            _ => Some((JobState::Done, None)),
         };
-        let id = &running.job.id;
-        if let Some(message) = &error {
-            crate::note(&format!("the job {id} failed: {message}"));
-        }
-        let mut pause = Duration::from_millis(100);
-        // A store that does not answer for a moment must not lose the end of a job.
-        for _ in 0..8 {
-            match self.store.finish(id, Some(&self.owner), end, error.as_deref(), self.keep) {
-                Ok(_) => break,
-                Err(e) => crate::note(&format!("the end of the job {id} could not be stored: {e}")),
-            }
-            std::thread::sleep(pause);
-            pause *= 2;
-        }
         let job = &running.job;
-        self.metrics.end(end.name(), running.began - job.created, crate::now() - running.began);
+        match end {
+            Some((state, error)) => {
+                if let Some(message) = &error {
+                    crate::note(&format!("the job {} failed: {message}", job.id));
+                }
+                if self.store_end(&job.id, state, error.as_deref()) {
+                    self.metrics.end(state.name(), running.began - job.created, crate::now() - running.began);
+                }
+            }
+            None => self.held.release(&job.id),
+        }
         self.hub.end(&running.log);
+    }
+}
+
+impl Running {
+    /// Stops its samplers and leaves the job to others.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
     }
 }

@@ -23,8 +23,8 @@ impl Scheduler {
         lock(&self.state).stopped
     }
 
-    /// Extends the leases of this server, takes over ended ones of others, stops what others were asked to stop, and
-    /// forgets what has expired.
+    /// Extends the leases of this server, takes over ended ones of others, stops what others were asked to stop, forgets
+    /// what has expired, and unloads what nobody uses.
     pub(super) fn keep_leases(self: &Arc<Self>) {
         let mut next_expiry = Instant::now();
         let report = |what: &str, result: Result<usize>| match result {
@@ -35,7 +35,7 @@ impl Scheduler {
             }
         };
         while !self.is_stopped() {
-            report("leases could not be extended", self.store.extend(&self.owner, self.lease).map(|()| 0));
+            report("leases could not be extended", self.extend_leases().map(|()| 0));
             if report("jobs could not be queued again", self.store.requeue(None)) > 0 {
                 self.wake();
             }
@@ -46,6 +46,7 @@ impl Scheduler {
             for id in self.store.to_cancel(&self.owner).unwrap_or_default() {
                 self.cancel(&id);
             }
+            self.library.unload_unused();
             self.sleep((self.lease / 5).min(Duration::from_secs(1)));
         }
     }

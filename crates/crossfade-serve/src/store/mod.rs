@@ -2,6 +2,7 @@
 //!
 //! A job is in the store before its acceptance is told, and leaves it only by expiring or by a request. A server that works
 //! at a job holds a lease on it; a job whose lease has ended is queued again, and its pictures so far are kept.
+mod connections;
 mod postgres;
 mod sqlite;
 
@@ -92,8 +93,9 @@ pub trait Store: Send + Sync {
     fn waiting(&self) -> Result<Vec<Waiting>>;
     /// Takes a job that waits for the server `owner`; none if another one was faster.
     fn claim(&self, id: &str, owner: &str, lease: Duration) -> Result<Option<Job>>;
-    /// Extends the leases of a server.
-    fn extend(&self, owner: &str, lease: Duration) -> Result<()>;
+    /// Extends the leases of the jobs that a server works at, and returns those that it still holds. What else it has
+    /// claimed is queued again: the answer to the claim was lost, or the end of the job could not be stored.
+    fn extend(&self, owner: &str, active: &[String], lease: Duration) -> Result<Vec<String>>;
     /// Queues running jobs whose lease has ended, and those of `owner`, if it is given. Returns their number.
     fn requeue(&self, owner: Option<&str>) -> Result<usize>;
     /// Keeps a picture of a job.

@@ -2,14 +2,15 @@
 //!
 //! A server takes a job by locking its row (`FOR UPDATE SKIP LOCKED`), so that two never take the same one, and holds it
 //! by a lease that it extends. `NOTIFY` tells the others of new jobs. All times are the clock of the database.
+use super::connections::Connections;
 use super::{Admission, COLUMNS, Counts, Filter, NewJob, Row, Store, Waiting, to_text};
 use crate::config::Limits;
 use crate::job::{Job, JobState, Picture};
 use crate::lock;
-use crossfade::{Error, Result};
+use crossfade::Result;
+use postgres::Client;
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::types::ToSql;
-use postgres::{Client, NoTls};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -35,30 +36,22 @@ const CHANNEL: &str = "crossfade_jobs";
 const ADMISSION_LOCK: i64 = 0x6372_6f73_7366;
 /// Serialises the making of tables by servers that start together.
 const TABLES_LOCK: i64 = ADMISSION_LOCK + 1;
-/// Connections that are kept open.
-const MAX_IDLE: usize = 8;
 /// Seconds since 1970 by the clock of the database.
 const NOW: &str = "extract(epoch FROM clock_timestamp())::double precision";
 
 /// Jobs in a database.
 pub struct PostgresStore {
-    url: String,
-    idle: Mutex<Vec<Client>>,
+    connections: Connections,
+    /// Hears of new jobs; beside the others, because it waits for most of the time.
     listener: Mutex<Option<Client>>,
 }
 
 type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-fn failed(e: postgres::Error) -> Error {
-    // The message of the database says more than that of the connection.
-    let text = e.as_db_error().map_or_else(|| e.to_string(), |e| e.message().to_string());
-    Error::Run(format!("the store: {text}"))
-}
-
 impl PostgresStore {
     /// Connects, and makes the tables where they are missing.
     pub fn open(url: &str) -> Result<Self> {
-        let store = Self { url: url.into(), idle: Mutex::default(), listener: Mutex::default() };
+        let store = Self { connections: Connections::new(url)?, listener: Mutex::default() };
         store.with(|client| {
             let mut transaction = client.transaction()?;
             transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&TABLES_LOCK])?;
@@ -68,34 +61,8 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Uses a connection. One that failed is dropped, and a new one is made once: the database may have been restarted.
     fn with<T>(&self, work: impl Fn(&mut Client) -> std::result::Result<T, postgres::Error>) -> Result<T> {
-        let kept = lock(&self.idle).pop();
-        if let Some(mut client) = kept.filter(|client| !client.is_closed()) {
-            match work(&mut client) {
-                Ok(value) => {
-                    self.keep(client);
-                    return Ok(value);
-                }
-                Err(e) if !client.is_closed() && !e.is_closed() => {
-                    self.keep(client);
-                    return Err(failed(e));
-                }
-                // The connection is gone; its transaction was not committed, or nobody knows. All work can be repeated.
-                Err(_) => (),
-            }
-        }
-        let mut client = Client::connect(&self.url, NoTls).map_err(failed)?;
-        let value = work(&mut client).map_err(failed)?;
-        self.keep(client);
-        Ok(value)
-    }
-
-    fn keep(&self, client: Client) {
-        let mut idle = lock(&self.idle);
-        if idle.len() < MAX_IDLE {
-            idle.push(client);
-        }
+        self.connections.with(work)
     }
 
     fn execute(&self, query: &str, values: Values<'_>) -> Result<u64> {
@@ -233,10 +200,21 @@ impl Store for PostgresStore {
         found.map(job).transpose()
     }
 
-    fn extend(&self, owner: &str, lease: Duration) -> Result<()> {
-        let update = format!("UPDATE crossfade_jobs SET lease = {NOW} + $2 WHERE state = 'running' AND owner = $1");
-        self.execute(&update, &[&owner, &lease.as_secs_f64()])?;
-        Ok(())
+    fn extend(&self, owner: &str, active: &[String], lease: Duration) -> Result<Vec<String>> {
+        let extend = format!(
+            "UPDATE crossfade_jobs SET lease = {NOW} + $3 WHERE state = 'running' AND owner = $1 AND id = ANY($2) \
+             RETURNING id"
+        );
+        let queue = "UPDATE crossfade_jobs SET state = 'queued', owner = NULL, lease = NULL WHERE state = 'running' AND \
+                     owner = $1 AND NOT id = ANY($2)";
+        let seconds = lease.as_secs_f64();
+        self.with(|client| {
+            let held = client.query(&extend, &[&owner, &active, &seconds])?.iter().map(|row| row.get(0)).collect();
+            if client.execute(queue, &[&owner, &active])? > 0 {
+                client.execute("SELECT pg_notify($1, 'again')", &[&CHANNEL])?;
+            }
+            Ok(held)
+        })
     }
 
     fn requeue(&self, owner: Option<&str>) -> Result<usize> {
@@ -324,7 +302,7 @@ impl Store for PostgresStore {
     fn wait_for_change(&self, time: Duration) {
         let mut listener = lock(&self.listener);
         if listener.as_ref().is_none_or(Client::is_closed) {
-            let connected = Client::connect(&self.url, NoTls).and_then(|mut client| {
+            let connected = self.connections.connect().and_then(|mut client| {
                 client.batch_execute(&format!("LISTEN {CHANNEL}"))?;
                 Ok(client)
             });

@@ -240,9 +240,16 @@ impl Store for SqliteStore {
         if changed == 0 { Ok(None) } else { get(&db, id) }
     }
 
-    fn extend(&self, _owner: &str, _lease: Duration) -> Result<()> {
-        // Nobody else can take the jobs of this file.
-        Ok(())
+    fn extend(&self, owner: &str, active: &[String], _lease: Duration) -> Result<Vec<String>> {
+        // Nobody else can take the jobs of this file; there is no lease to extend.
+        let db = self.write();
+        let queue = "UPDATE jobs SET state = 'queued', owner = NULL, lease = NULL WHERE state = 'running' AND owner = ? \
+                     AND id NOT IN (SELECT value FROM json_each(?))";
+        db.execute(queue, params![owner, to_text(&active)?]).map_err(failed)?;
+        let mut statement =
+            db.prepare_cached("SELECT id FROM jobs WHERE state = 'running' AND owner = ?").map_err(failed)?;
+        let rows = statement.query_map([owner], |row| row.get(0)).map_err(failed)?;
+        rows.collect::<rusqlite::Result<_>>().map_err(failed)
     }
 
     fn requeue(&self, owner: Option<&str>) -> Result<usize> {

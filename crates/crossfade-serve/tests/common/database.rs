@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 pub struct Database {
     pub url: String,
+    port: u16,
+    connections: u32,
     server: Child,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Drop for Database {
@@ -17,6 +19,41 @@ impl Drop for Database {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
+}
+
+impl Database {
+    /// Ends the server, and all its connections with it.
+    pub fn stop(&mut self) {
+        let pid = self.server.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        self.server.wait().unwrap();
+    }
+
+    /// Starts a server that was stopped.
+    pub fn go_on(&mut self) {
+        self.server = run(&self.dir.path().join("data"), self.port, self.connections);
+        self.wait();
+    }
+
+    fn wait(&self) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while crossfade_serve::store::open(&crossfade_serve::StoreAddress::parse(&self.url)).is_err() {
+            assert!(Instant::now() < until, "the database does not answer");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn run(data: &Path, port: u16, connections: u32) -> Child {
+    program(&programs().unwrap().join("postgres"))
+        .args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-p", &port.to_string()])
+        .args(["-N", &connections.to_string(), "-D"])
+        .arg(data)
+        .current_dir(data)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// The folder of the server's programs.
@@ -44,6 +81,11 @@ fn program(path: &Path) -> Command {
 
 /// Starts a database; none, with a note, where the package is not installed.
 pub fn start() -> Option<Database> {
+    start_with(100)
+}
+
+/// Starts a database that takes so many connections.
+pub fn start_with(connections: u32) -> Option<Database> {
     let Some(bin) = programs() else {
         eprintln!("skipped: /usr/lib/postgresql/*/bin has no server; install Debian's package postgresql");
         return None;
@@ -63,20 +105,9 @@ pub fn start() -> Option<Database> {
         .unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let server = program(&bin.join("postgres"))
-        .args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-p", &port.to_string(), "-D"])
-        .arg(&data)
-        .current_dir(dir.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let server = run(&data, port, connections);
     let url = format!("postgres://test@127.0.0.1:{port}/postgres");
-    let database = Database { url, server, _dir: dir };
-    let until = Instant::now() + Duration::from_secs(60);
-    while crossfade_serve::store::open(&crossfade_serve::StoreAddress::parse(&database.url)).is_err() {
-        assert!(Instant::now() < until, "the database does not answer");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let database = Database { url, port, connections, server, dir };
+    database.wait();
     Some(database)
 }

@@ -122,6 +122,52 @@ fn settings_of_an_answer_make_the_same_picture_again() {
     }
 }
 
+/// The settings of every kind of job, sent to the same route with the same picture.
+#[test]
+fn settings_can_be_sent_again_to_their_route() {
+    use base64::Engine;
+    let running = start(|_| ());
+    let client = &running.client;
+    let base64 = |png: Vec<u8>| base64::engine::general_purpose::STANDARD.encode(png);
+    let image = base64(drawn(20, 20).encode_png(&[]).unwrap());
+    let hole = (0..400).map(|k| if k % 20 < 10 { 0 } else { 255 }).collect();
+    let mask = base64(crossfade::data::Image::new(20, 20, 1, hole).encode_png(&[]).unwrap());
+    for (route, request, sent) in [
+        ("images/generations", json!({"class": "none", "n": 2, "first": 3}), json!({})),
+        ("images/generations", json!({"grid": "explicit:1,0.6,0.2", "sampler": "data-2m"}), json!({})),
+        ("images/variations", json!({"strength": 0.5, "class": "2", "guidance": 1.5}), json!({"image": image})),
+        ("images/variations", json!({"model": "flow", "fit": "crop", "name": "a.png"}), json!({"image": image})),
+        ("images/edits", json!({"tile": 16, "overlap": 4}), json!({"image": image, "mask": mask})),
+        ("tasks/sr", json!({"flip_test": true, "steps": 3}), json!({"image": image})),
+        ("tasks/inpaint", json!({"sampler": "ddim", "eta": 0.5}), json!({"image": image, "mask": mask})),
+        ("jobs", json!({"kind": "variation", "steps": 4, "seed": 1}), json!({"image": image})),
+        ("jobs", json!({"kind": "task", "task": "sr", "seed": 1}), json!({"image": image})),
+    ] {
+        let send = |settings: &Value| {
+            let mut body = settings.clone();
+            body.as_object_mut().unwrap().extend(sent.as_object().unwrap().clone());
+            let answer = client.post(&format!("/v1/{route}"), &body);
+            assert!(answer.status < 300, "{route} {settings}: {}", String::from_utf8_lossy(&answer.body));
+            let id = answer.json()[if route == "jobs" { "id" } else { "job" }].as_str().unwrap().to_string();
+            client.ended(&id)
+        };
+        let first = send(&request);
+        let again = send(&first["settings"]);
+        assert_eq!(first["settings"], again["settings"], "{route}");
+        for (name, value) in request.as_object().unwrap() {
+            assert_eq!(&first["settings"][name], value, "{name} of {}", first["settings"]);
+        }
+        let digests = |job: &Value| -> Vec<Value> {
+            job["images"].as_array().unwrap().iter().map(|image| image["sha256"].clone()).collect()
+        };
+        assert!(!digests(&first).is_empty() && digests(&first) == digests(&again), "{route} {request}");
+        // The command names the model and no file of the server.
+        let command = first["command"].as_str().unwrap();
+        assert!(!command.contains(models::runs().to_str().unwrap()), "{command}");
+        assert!(command.contains(first["model"].as_str().unwrap()), "{command}");
+    }
+}
+
 /// A picture of waves.
 pub fn drawn(width: usize, height: usize) -> crossfade::data::Image {
     let value = |i: usize| (128.0 + 100.0 * (i as f64 * 0.31).sin()) as u8;
@@ -166,5 +212,33 @@ fn models_come_and_go_within_their_memory() {
         let models = running.client.get("/v1/models").expect(200).json();
         let loaded = models["data"].as_array().unwrap().iter().filter(|model| model["loaded"] == true).count();
         assert_eq!(loaded, 1, "{models}");
+    }
+}
+
+/// Networks that were in use when there was no room for them are unloaded when they are not any more.
+#[test]
+fn models_do_not_stay_beyond_their_memory() {
+    let running = start(|config| config.memory = 1);
+    let client = &running.client;
+    let loaded = || -> Vec<String> {
+        let models = client.get("/v1/models").expect(200).json();
+        let loaded = models["data"].as_array().unwrap().iter().filter(|model| model["loaded"] == true);
+        loaded.map(|model| model["id"].as_str().unwrap().to_string()).collect()
+    };
+    // What is refused by its fields loads nothing.
+    client.post("/v1/images/generations", &json!({"model": "classes", "eta": 0.5})).expect(422);
+    client.post("/v1/tasks/sr", &json!({"image": "AAAA"})).expect(422);
+    assert_eq!(loaded(), [""; 0]);
+    let long = json!({"model": "classes", "seed": 1, "steps": 1000, "n": 64});
+    let id = client.post("/v1/jobs", &long).expect(202).json()["id"].as_str().unwrap().to_string();
+    while client.get(&format!("/v1/jobs/{id}")).expect(200).json()["progress"]["steps_done"] == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    client.post("/v1/images/generations", &json!({"model": "flow", "seed": 5})).expect(200);
+    client.request("DELETE", &format!("/v1/jobs/{id}"), None, &[]).expect(204);
+    let end = std::time::Instant::now() + super::client::PATIENCE;
+    while loaded().len() > 1 {
+        assert!(std::time::Instant::now() < end, "{:?} stay loaded", loaded());
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }

@@ -188,3 +188,39 @@ fn results_expire_by_age_and_size() {
     assert_eq!(store.list(&crossfade_serve::store::Filter { limit: 9, ..Default::default() }).unwrap().len(), 2);
     assert_eq!(store.expire(0).unwrap(), 2);
 }
+
+#[test]
+fn results_expire_by_their_age() {
+    for (keep, gone) in [(Duration::ZERO, 1), (Duration::from_secs(3600), 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let running = start_in(dir.path(), |config| config.limits.keep = keep);
+        let request = json!({"seed": 1, "model": "classes", "steps": 1});
+        let id = running.client.post("/v1/images/generations", &request).expect(200).json()["job"].clone();
+        drop(running);
+        let address = crossfade_serve::StoreAddress::Sqlite(dir.path().join("jobs.sqlite"));
+        let store = crossfade_serve::store::open(&address).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(store.expire(u64::MAX).unwrap(), gone, "{keep:?}");
+        let id = id.as_str().unwrap();
+        assert_eq!(store.get(id).unwrap().is_none(), gone == 1);
+        assert_eq!(store.picture(id, 0).unwrap().is_none(), gone == 1);
+    }
+}
+
+/// A job that a server has claimed and knows nothing of waits again: the answer to its claim was lost.
+#[test]
+fn what_a_server_does_not_know_of_is_queued_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = start_in(dir.path(), |config| config.drain = Duration::ZERO);
+    let long = json!({"model": "flow", "seed": 2, "n": 20, "steps": LONG});
+    let ids =
+        [(); 2].map(|()| running.client.post("/v1/jobs", &long).expect(202).json()["id"].as_str().unwrap().to_string());
+    drop(running);
+    let address = crossfade_serve::StoreAddress::Sqlite(dir.path().join("jobs.sqlite"));
+    let store = crossfade_serve::store::open(&address).unwrap();
+    let minute = Duration::from_secs(60);
+    ids.iter().for_each(|id| assert!(store.claim(id, "me", minute).unwrap().is_some()));
+    assert_eq!(store.extend("me", &[ids[1].clone(), "unknown".into()], minute).unwrap(), [ids[1].clone()]);
+    let waiting: Vec<String> = store.waiting().unwrap().into_iter().map(|job| job.id).collect();
+    assert_eq!(waiting, [ids[0].clone()]);
+}

@@ -1,11 +1,12 @@
 //! Limits, overload, and peers that misbehave.
 use super::bits::sampled;
-use super::client::read_answer;
+use super::client::{Client, PATIENCE, read_answer};
 use super::start;
+use crossfade_serve::Times;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn limits_have_their_status_and_say_when_to_come_back() {
@@ -131,4 +132,108 @@ fn connections_are_limited_and_come_free_again() {
     drop(idle);
     waiting.set_read_timeout(Some(super::client::PATIENCE)).unwrap();
     assert_eq!(read_answer(waiting).unwrap().status, 200);
+}
+
+/// Waits until this holds.
+#[track_caller]
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn peers_that_hang_lose_their_connection() {
+    let times = Times {
+        header: Duration::from_millis(300),
+        body: Duration::from_millis(300),
+        write: Duration::from_millis(300),
+    };
+    let running = start(|config| config.limits.times = times);
+    let client = &running.client;
+    let mut half = client.connect().unwrap();
+    half.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n").unwrap();
+    let mut rest = vec![];
+    let _ = half.read_to_end(&mut rest);
+    assert!(!String::from_utf8_lossy(&rest).contains("200 OK"));
+    // A connection on which nothing more is asked.
+    let mut idle = client.connect().unwrap();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").unwrap();
+    let mut rest = vec![];
+    let _ = idle.read_to_end(&mut rest);
+    assert!(String::from_utf8_lossy(&rest).starts_with("HTTP/1.1 200 OK"));
+    let mut body = client.connect().unwrap();
+    let head = "POST /v1/images/generations HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+                content-length: 1000\r\n\r\n{\"n\":";
+    body.write_all(head.as_bytes()).unwrap();
+    let late = read_answer(body).unwrap();
+    assert_eq!(late.status, 408, "{}", late.problem());
+    // A reader that does not read: more answers than the buffers of the system hold.
+    let deaf = client.connect().unwrap();
+    let mut writer = deaf.try_clone().unwrap();
+    let asking = std::thread::spawn(move || {
+        let request = b"GET /openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".repeat(2000);
+        let _ = writer.write_all(&request);
+    });
+    let connections = || -> f64 {
+        let metrics = String::from_utf8(client.get("/metrics").expect(200).body).unwrap();
+        metrics.lines().find_map(|line| line.strip_prefix("crossfade_connections ")?.parse().ok()).unwrap()
+    };
+    until("the connection of a reader that does not read stays open", || connections() == 1.0);
+    drop(deaf);
+    asking.join().unwrap();
+}
+
+/// Requests that are refused before their body is read: who is still sending sees the answer all the same.
+#[test]
+fn refusals_reach_those_who_are_still_sending() {
+    let token = "alice-0123456789abcdef";
+    let running = start(|config| {
+        config.tokens = vec![("alice".into(), token.into())];
+        (config.limits.max_body, config.limits.requests_per_minute) = (1 << 20, 2);
+    });
+    let anybody = &running.client;
+    let alice = anybody.with("authorization", &format!("Bearer {token}"));
+    let large = vec![b' '; 24 << 20];
+    let send = |client: &Client, path: &str, kind: &str| client.request("POST", path, Some(kind), &large).status;
+    for _ in 0..3 {
+        assert_eq!(send(anybody, "/v1/jobs", "application/json"), 401);
+        assert_eq!(send(&anybody.with("origin", "http://evil.example"), "/v1/jobs", "application/json"), 403);
+        assert_eq!(send(&alice, "/v1/tasks/nonsense", "application/json"), 404);
+        assert_eq!(send(&alice, "/v1/models", "application/json"), 405);
+    }
+    assert_eq!(send(&alice, "/v1/jobs", "application/json"), 413);
+    assert_eq!(send(&alice, "/v1/images/edits", "multipart/form-data; boundary=b"), 413);
+    assert_eq!(send(&alice, "/v1/jobs", "application/json"), 429);
+}
+
+#[test]
+fn bodies_have_a_bound_together() {
+    let running = start(|config| {
+        (config.limits.max_body, config.limits.max_bodies) = (400_000, 400_000);
+        config.limits.requests_per_minute = 1_000_000;
+    });
+    let client = &running.client;
+    let text = |bytes: usize| json!({"model": "nobody", "prompt": "x".repeat(bytes)});
+    let mut slow = client.connect().unwrap();
+    let head =
+        "POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 399999\r\n\r\n";
+    slow.write_all(head.as_bytes()).unwrap();
+    // What was only announced takes nothing.
+    client.post("/v1/jobs", &text(200_000)).expect(422);
+    slow.write_all(&vec![b' '; 350_000]).unwrap();
+    let mut refused = None;
+    until("no body is refused", || {
+        let answer = client.post("/v1/jobs", &text(200_000));
+        let full = answer.status == 429;
+        refused = full.then_some(answer);
+        full
+    });
+    let refused = refused.unwrap();
+    assert_eq!((refused.header("retry-after"), &refused.json()["error"]["code"]), (Some("1"), &json!("bodies_full")));
+    client.post("/v1/jobs", &text(1000)).expect(422);
+    drop(slow);
+    until("there is no room again", || client.post("/v1/jobs", &text(200_000)).status == 422);
 }

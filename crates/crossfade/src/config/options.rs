@@ -3,9 +3,12 @@
 use super::{RunConfig, SampleConfig};
 use crate::error::{Error, Result};
 use crate::nn::Precision;
-use crate::sample::Sampler;
+use crate::sample::{Guidance, Sampler};
 use crossfade_math::{Blend, GridKind, Process};
 use serde::{Deserialize, Serialize};
+
+/// `sample.class` for images without a class.
+const NO_CLASS: &str = "none";
 
 /// The settings that a request gives; the others are those of the checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -80,8 +83,12 @@ impl SampleOptions {
         if let Some(class) = &self.class {
             config.class.clone_from(class);
         }
-        config.guidance = self.guidance.unwrap_or(config.guidance);
-        config.guidance_interval = self.guidance_interval.unwrap_or(config.guidance_interval);
+        // Guidance moves away from the prediction without a class, which pictures without a class have themselves.
+        let own = if config.class == NO_CLASS { Guidance::NONE.scale } else { config.guidance };
+        config.guidance = self.guidance.unwrap_or(own);
+        // The interval of the checkpoint belongs to its guidance, which is off now.
+        let own = if config.guidance == 1.0 { Guidance::NONE.interval } else { config.guidance_interval };
+        config.guidance_interval = self.guidance_interval.unwrap_or(own);
         config.clip = self.clip.unwrap_or(config.clip);
         let mut config = config.resolved(process)?;
         self.check(&config, process, name)?;
@@ -126,5 +133,31 @@ impl SampleOptions {
             Some((_, option, problem)) => Err(Error::request(format!("{} {problem}", name(option)))),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guidance_of_a_checkpoint_can_be_switched_off_and_is_off_without_a_class() {
+        let own = SampleConfig { guidance: 2.5, guidance_interval: [0.4, 1.0], ..SampleConfig::default() };
+        let run = RunConfig { sample: own, ..RunConfig::default() };
+        let guided = |options: SampleOptions| {
+            let found = options.applied(&run, str::to_string)?;
+            // What was resolved gives the same again.
+            assert_eq!(SampleOptions::of(&found, &run).applied(&run, str::to_string)?, found);
+            Ok::<_, Error>((found.guidance, found.guidance_interval))
+        };
+        let given = |guidance| SampleOptions { guidance, ..SampleOptions::default() };
+        let no_class = SampleOptions { class: Some(NO_CLASS.into()), ..SampleOptions::default() };
+        assert_eq!(guided(given(None)).unwrap(), (2.5, [0.4, 1.0]));
+        assert_eq!(guided(given(Some(3.0))).unwrap(), (3.0, [0.4, 1.0]));
+        assert_eq!(guided(given(Some(1.0))).unwrap(), (1.0, [0.0, 1.0]));
+        assert_eq!(guided(no_class.clone()).unwrap(), (1.0, [0.0, 1.0]));
+        let refused = guided(SampleOptions { guidance_interval: Some([0.2, 0.8]), ..no_class });
+        assert!(refused.unwrap_err().to_string().contains("needs guidance"));
     }
 }
