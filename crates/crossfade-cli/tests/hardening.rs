@@ -109,6 +109,11 @@ fn d2_names_that_are_not_utf8_are_written_and_reported() {
     command.arg("train").arg(&config).arg("--out").arg(dir.path().join("rooted")).arg("--data-root");
     assert!(fail(command.arg(odd(dir.path(), "-root"))).contains("UTF-8"));
     assert!(!dir.path().join("rooted").exists());
+    let mut command = crossfade();
+    command.arg("compare").arg(&packed).arg(trained().join("run")).args(["--metric", "pixel-frechet", "--count", "4"]);
+    let message = fail(command.arg("--out").arg(dir.path().join("compared")));
+    assert!(message.contains("UTF-8") && message.contains("odd-"), "{message}");
+    assert!(!dir.path().join("compared").exists());
 }
 
 #[test]
@@ -153,6 +158,59 @@ fn d4_a_network_of_nan_makes_no_pictures() {
         assert!(message.contains("finite") && message.contains(run), "{message}");
         // D15: an empty folder is no result.
         assert!(!out.exists(), "{run}");
+    }
+}
+
+/// Every other way from a network to a picture: editing, inversion, blends, tasks, studies and comparisons.
+#[test]
+fn d4_no_verb_makes_pictures_with_a_network_of_nan() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let pictures = dir.path().join("pictures");
+    std::fs::create_dir(&pictures).unwrap();
+    for (name, value) in [("a.png", 90), ("b.png", 60)] {
+        grey(&pictures.join(name), value, 16);
+    }
+    let task = "[network]\nkind = \"cond-unet\"\nchannels = 3\ncondition_channels = 3\nwidth = 16\nmult = [1, 2]\nheads = 1\n\
+                encoder = { kind = \"unet\", width = 16, stride = 2 }\ncondition_windows = [[4, 4], [2, 2]]\n\
+                feature_windows = [[4, 4], [2, 2]]\n[task]\nkind = \"super-resolution\"\nsize = 16\n\
+                [data]\nkind = \"procedural\"\nlen = 8\n[train]\nsteps = 1\nbatch = 2\n";
+    std::fs::write(at("task.toml"), task).unwrap();
+    succeed(crossfade().args(["train", &at("task.toml"), "--out", &at("task")]));
+    poisoned(&dir.path().join("task/checkpoints/step-00000001.safetensors"), Path::new(&at("sr.safetensors")));
+    poisoned(&trained().join("run/checkpoints/step-00000002.safetensors"), Path::new(&at("bad.safetensors")));
+    let (good, bad, sr) = (trained().join("run"), at("bad.safetensors"), at("sr.safetensors"));
+    let (good, a, b, out) = (good.to_str().unwrap(), at("pictures/a.png"), at("pictures/b.png"), at("out"));
+    let study = format!(
+        "title = \"S\"\n[[model]]\nname = \"Bad\"\ncheckpoint = {bad:?}\n[sample]\nsteps = [2]\nseeds = [0]\ncount = 4\n\
+         [evaluate]\nmetric = \"pixel-frechet\"\n"
+    );
+    std::fs::write(at("study.toml"), study).unwrap();
+    let edit = ["edit", &a, &out, "--checkpoint", &bad, "--fit", "crop", "--steps", "2"];
+    let inverse = ["--sampler", "ddim", "--grid", "uniform-t"];
+    let mut small: Vec<(&str, Vec<&str>)> = vec![
+        ("edit", [&edit[..], &["--strength", "0.5"]].concat()),
+        ("edit in tiles", vec!["edit", &a, &out, "--checkpoint", &bad, "--steps", "2", "--strength", "0.5"]),
+        ("inversion", [&edit[..], &["--invert"], &inverse].concat()),
+        ("blend", [&edit[..], &["--to", &b, "--count", "3"], &inverse].concat()),
+        ("interpolation", vec!["sample", &bad, "--interpolate", "1,2", "--count", "3", "--out", &out]),
+        ("trajectory", vec!["sample", &bad, "--count", "1", "--trajectory", "--out", &out]),
+        ("sr", vec!["sr", &a, &out, "--checkpoint", &sr, "--steps", "1"]),
+        ("sweep", vec!["sweep", "STUDY", "--out", &out]),
+    ];
+    let study = at("study.toml");
+    small.iter_mut().flat_map(|(_, words)| words).filter(|word| **word == "STUDY").for_each(|word| *word = &study);
+    let axes = ["--metric", "pixel-frechet", "--count", "4", "--steps", "2", "--out", &out];
+    small.push(("compare", [&["compare", good, &bad][..], &axes].concat()));
+    for (name, words) in small {
+        let message = fail(crossfade().args(&words));
+        assert!(message.contains("finite"), "{name}: {message}");
+        // A study keeps its plan, but there is no picture of any kind.
+        let left = std::fs::read_dir(&out).map(|found| found.flatten().map(|entry| entry.path()).collect::<Vec<_>>());
+        let left = left.unwrap_or_default();
+        assert!(!Path::new(&out).is_file(), "{name}");
+        assert!(left.iter().all(|path| path.extension().is_none_or(|e| e != "png")), "{name}: {left:?}");
+        let _ = std::fs::remove_dir_all(&out);
     }
 }
 
@@ -372,8 +430,8 @@ fn d18_a_changed_recipe_is_not_blamed_on_the_processor() {
 fn the_limits_are_printed() {
     let text = succeed(crossfade().arg("--limits"));
     assert_eq!(text.lines().count(), crossfade::limits::ALL.len());
-    assert!(text.lines().any(|line| line.starts_with("image file ") && line.ends_with(" 256 MiB")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("image file ") && line.ends_with(" 128 MiB")), "{text}");
     let json: Value = serde_json::from_str(&succeed(crossfade().args(["--limits", "--json"]))).unwrap();
-    assert_eq!(json[0]["max"], 256 << 20);
+    assert_eq!(json[0]["max"], 128 << 20);
     assert!(fail(&mut crossfade()).contains("verb"));
 }

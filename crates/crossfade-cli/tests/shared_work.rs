@@ -157,3 +157,49 @@ fn devices_that_cannot_be_used_are_refused() {
     let said = refused(Start::Alone, &["--device", "cpu,cpu:7", "sample", "--count", "2", "--out", "nowhere"]);
     assert!(said.contains("there is one cpu"), "{said}");
 }
+
+/// The variable is what mpirun sets: each process would otherwise do all the work and write the same files.
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn a_program_without_mpi_says_so_under_mpirun() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("run.toml"), CONFIG).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crossfade"));
+    command.args(["train", "run.toml", "--out", "run"]).current_dir(dir.path()).env("OMPI_COMM_WORLD_SIZE", "2");
+    let Output { status, stderr, .. } = command.output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("one of 2 processes of MPI") && said.contains("--features mpi"), "{said}");
+    assert!(!dir.path().join("run").exists());
+}
+
+/// Ranks that find other images under the same path stop before the first step, and say what differs.
+#[cfg(feature = "mpi")]
+#[test]
+fn processes_with_other_images_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    for (name, seed) in [("one", "1"), ("two", "2")] {
+        succeed(
+            Start::Alone,
+            &["sample", "--count", "3", "--steps", "1", "--seed", seed, "--out", &at(&format!("{name}/photos"))],
+        );
+    }
+    std::fs::write(
+        at("run.toml"),
+        CONFIG.replace("kind = \"procedural\"\nlen = 64", "kind = \"folder\"\npath = \"photos\""),
+    )
+    .unwrap();
+    let train = [env!("CARGO_BIN_EXE_crossfade"), "--threads", "1", "train", &at("run.toml"), "--out", &at("run")];
+    let mut command = Command::new("mpirun");
+    command.args(["-n", "1", "-wdir", &at("one")]).args(train).args([":", "-n", "1", "-wdir", &at("two")]).args(train);
+    command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+    command.envs([("OMPI_MCA_rmaps_base_oversubscribe", "1"), ("OMPI_MCA_hwloc_base_binding_policy", "none")]);
+    let failed = command.output().unwrap();
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert!(!failed.status.success());
+    for wanted in ["rank 0: error", "rank 1: error", "the data of rank", "with the digest"] {
+        assert!(said.contains(wanted), "{wanted} is missing: {said}");
+    }
+    assert!(!Path::new(&at("run/checkpoints")).exists());
+}

@@ -93,16 +93,24 @@ limits! {
     NPZ_IMAGES = "compressed images in an npz, unpacked", 640 << 20, Bytes;
     /// The largest network of this toolkit needs 0.2 MB.
     TENSOR_HEADER = "header of a safetensors file", 16 << 20, Bytes;
+    /// A checkpoint of the largest network of this toolkit has about four thousand.
+    TENSORS = "tensors of a safetensors file", 100_000, Count;
+    /// A training's checkpoint of a network of a billion parameters: weights, their average and two moments of the optimiser.
+    TENSOR_MEMORY = "tensors of a safetensors file that are read together", 16 << 30, Bytes;
     /// That of a checkpoint with 800 tensors has half a megabyte.
     PICKLE = "pickle of a PyTorch file", 64 << 20, Bytes;
     /// Each takes one step of the scanner.
     PICKLE_OPCODES = "opcodes of a pickle", 2_000_000, Count;
     /// PyTorch's own pickles are nested about ten deep.
     PICKLE_DEPTH = "nesting of a pickle", 64, Depth;
+    /// Longer strings are not kept while a pickle is scanned. No name that is allowed has more than 40 bytes.
+    PICKLE_NAME = "name of a module or a class in a pickle", 256, Bytes;
     /// Tensors are entries of their own.
     TORCH_ENTRIES = "entries of a PyTorch file", 400_000, Count;
     /// The largest network of this toolkit has about a thousand.
     TORCH_TENSORS = "tensors of a PyTorch file", 100_000, Count;
+    /// Tensors may share their bytes. Without a limit, a small file could fill the memory with views of one storage.
+    TORCH_SHARING = "tensors of a PyTorch file, in sizes of the file", 8, Count;
     /// They take 96 MB.
     INCEPTION_FILE = "weights of Inception", 256 << 20, Bytes;
     /// Weights, their average and two moments of the optimiser of a large network.
@@ -111,6 +119,10 @@ limits! {
     CONFIG = "configuration, in a file or in a checkpoint", 256 << 10, Bytes;
     /// Presets have about 60. The key that causes an error may be found by reading the table once for each key.
     CONFIG_KEYS = "keys of a configuration", 2_000, Count;
+    /// The longest key of a preset has 34 bytes. Each key is kept with the names of its sections.
+    CONFIG_KEY = "key of a configuration, with its sections", 1 << 10, Bytes;
+    /// Readings of a configuration, by which the causes of its errors are found, times its size. One of 2 kB is read 8,000 times.
+    CONFIG_SEARCH = "search for errors of a configuration, in all", 16 << 20, Bytes;
     /// Presets are nested three deep.
     CONFIG_DEPTH = "nesting of a configuration", 16, Depth;
     /// More never fit into memory.

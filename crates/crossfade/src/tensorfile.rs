@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use flate2::Crc;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
-use crate::error::{Error, Result};
-use crate::limits::{self, TENSOR_HEADER};
+use crate::error::{Error, Result, visible};
+use crate::limits::{self, TENSOR_HEADER, TENSOR_MEMORY, TENSORS};
 
 pub use element::Element;
 pub use write::save_tensors;
@@ -84,8 +84,10 @@ impl TensorFile {
         }
         let bytes = source.read(8, length as usize).map_err(Error::io(path))?;
         // Deserializing also checks that the tensors follow each other without gaps and have the sizes of their shapes.
-        let header: Metadata = serde_json::from_slice(&bytes)
-            .map_err(|e| Error::file(path, format!("the safetensors header is damaged: {e}")))?;
+        let header: Metadata = serde_json::from_slice(&bytes).map_err(|e| {
+            Error::file(path, format!("the safetensors header is damaged: {}", visible(&e.to_string())))
+        })?;
+        TENSORS.check(header.tensors().len() as u64).map_err(|why| Error::file(path, why))?;
         let start = length + 8;
         let expected = start.saturating_add(header.data_len() as u64);
         if expected != size {
@@ -117,24 +119,15 @@ impl TensorFile {
 
     /// The tensors whose names are `wanted`, after the checksum of the complete file has been verified.
     pub(crate) fn read_wanted(&self, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<HostTensor>> {
-        let mut crc = Crc::new();
-        let mut tensors = vec![];
-        for (name, shape) in self.shapes() {
-            // Unwanted tensors are read too, because the checksum covers all of them.
-            let (element, bytes) = (self.element(&name)?, self.bytes(&name)?.1);
-            crc.update(&bytes);
-            if wanted(&name) {
-                tensors.push((name, shape, element.decode(&bytes)));
-            }
+        let mut shapes = self.shapes();
+        shapes.retain(|(name, _)| wanted(name));
+        self.within_memory(shapes.iter().map(|(_, shape)| &shape[..]))?;
+        // First, so that a damaged file takes no memory.
+        if self.checksum().is_some() {
+            self.verify()?;
         }
-        let found = format!("{:08x}", crc.sum());
-        match self.checksum() {
-            Some(stored) if stored != found => {
-                let message = format!("damaged: its numbers have the checksum {found}, {stored} was written");
-                Err(Error::file(&self.path, message))
-            }
-            _ => Ok(tensors),
-        }
+        let values = |name: &str| -> Result<Vec<f32>> { Ok(self.element(name)?.decode(&self.bytes(name)?.1)) };
+        shapes.into_iter().map(|(name, shape)| values(&name).map(|values| (name, shape, values))).collect()
     }
 
     /// Compares the numbers with the checksum, block by block, for files that are read in parts later.
@@ -147,7 +140,7 @@ impl TensorFile {
             at = next;
         }
         let found = format!("{:08x}", crc.sum());
-        let message = || format!("damaged: its numbers have the checksum {found}, {stored} was written");
+        let message = || format!("damaged: its numbers have the checksum {found}, {stored:?} was written");
         if found == stored { Ok(()) } else { Err(Error::file(&self.path, message())) }
     }
 
@@ -168,7 +161,16 @@ impl TensorFile {
     pub(crate) fn bytes(&self, name: &str) -> Result<(&TensorInfo, Vec<u8>)> {
         let info = self.info(name)?;
         let (start, end) = info.data_offsets;
+        self.within_memory([&info.shape[..]].into_iter())?;
         Ok((info, self.read_bytes(start, end)?))
+    }
+
+    /// An error if tensors of these shapes take too much memory as 32-bit numbers. The size of a file is no limit: one with holes
+    /// takes no space on a disk.
+    fn within_memory<'a>(&self, shapes: impl Iterator<Item = &'a [usize]>) -> Result<()> {
+        let numbers = |shape: &[usize]| shape.iter().fold(1u64, |size, &side| size.saturating_mul(side as u64));
+        let numbers = shapes.fold(0u64, |sum, shape| sum.saturating_add(numbers(shape)));
+        TENSOR_MEMORY.check(numbers.saturating_mul(4)).map_err(|why| Error::file(&self.path, why))
     }
 
     /// The values of `count` rows of an f32 tensor, starting with row `first`.
@@ -322,6 +324,48 @@ mod tests {
         for bad in [&good[..good.len() - 4], &good[..20], &good[..4], &huge, &garbled] {
             std::fs::write(&path, bad).unwrap();
             assert!(TensorFile::open(&path).is_err());
+        }
+    }
+
+    /// The file takes no space on the disk, but reading it would take the memory.
+    #[test]
+    fn tensors_are_limited_in_number_and_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.safetensors");
+        let entry = |name: &str, from: u64, to: u64| {
+            format!(r#""{name}":{{"dtype":"F32","shape":[{}],"data_offsets":[{from},{to}]}}"#, (to - from) / 4)
+        };
+        let sparse = |header: &str, data: u64| {
+            let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+            std::fs::write(&path, &bytes).unwrap();
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes.len() as u64 + data).unwrap();
+            TensorFile::open(&path)
+        };
+        let half = TENSOR_MEMORY.max / 2 + 4;
+        let file = sparse(&format!("{{{},{}}}", entry("a", 0, half), entry("b", half, 2 * half)), 2 * half).unwrap();
+        let message = file.read_all().unwrap_err().to_string();
+        assert!(message.contains("a.safetensors") && message.contains(TENSOR_MEMORY.name), "{message}");
+        let file = sparse(&format!("{{{}}}", entry("a", 0, 2 * half)), 2 * half).unwrap();
+        for message in [file.read("a").unwrap_err(), file.read_all().unwrap_err()] {
+            assert!(message.to_string().contains(TENSOR_MEMORY.name), "{message}");
+        }
+        let many: Vec<String> = (0..=TENSORS.max).map(|k| entry(&format!("t{k}"), 0, 0)).collect();
+        let message = sparse(&format!("{{{}}}", many.join(",")), 0).unwrap_err().to_string();
+        assert!(message.contains(TENSORS.name), "{message}");
+        assert!(sparse(&format!("{{{}}}", many[1..].join(",")), 0).is_ok());
+    }
+
+    /// What a file says must not look like a line of the program.
+    #[test]
+    fn texts_of_a_header_cannot_forge_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.safetensors");
+        let tensor = r#""a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}"#;
+        let noted = format!(r#"{{"__metadata__":{{"crc32":"x\nerror: all is well"}},{tensor}}}"#);
+        let unknown = tensor.replace("F32", r"x\nerror: all is well");
+        for header in [noted, format!("{{{unknown}}}")] {
+            let message = open(&path, &header, 4).and_then(|file| file.read_all().map(drop)).unwrap_err().to_string();
+            assert!(message.contains("all is well") && message.lines().count() == 1, "{message}");
         }
     }
 

@@ -3,16 +3,16 @@
 use crossfade::checkpoint::{self, Checkpoint, Weights, autoencoder_metadata};
 use crossfade::config::{AutoencoderRun, LatentConfig, RunConfig, SampleConfig, is_autoencoder};
 use crossfade::convert::convert;
-use crossfade::data::Dataset;
+use crossfade::data::{DataConfig, Dataset, Filter, Fit, Image};
 use crossfade::engine::{Device, Tensor, from_host, to_host};
 use crossfade::generate::{Edit, EditRecipe, Job, Pipeline, Shard, Source, reproduce, reproduce_edit, run};
-use crossfade::latent::{AutoencoderCheckpoint, Batches, Latent, Originals, reconstruct};
+use crossfade::latent::{AutoencoderCheckpoint, Batches, Latent, LatentCache, Originals, reconstruct};
 use crossfade::loader::{LoaderConfig, Share};
 use crossfade::loss::AutoencoderLoss;
 use crossfade::nn::weights::{collect, gradients};
 use crossfade::nn::{AutoencoderConfig, PatchGan, Statistics, UNetConfig};
 use crossfade::task::TaskConfig;
-use crossfade::tensorfile::{HostTensor, save_tensors};
+use crossfade::tensorfile::{HostTensor, TensorFile, save_tensors};
 use crossfade::train::{AutoencoderReport, Event, RunDir, train, train_autoencoder};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -179,8 +179,53 @@ fn latents_from_disk_are_those_made_on_the_fly() {
         let error = start(set(2), 5, Some(&cache)).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("checksum") && error.contains("latents.safetensors"), "{error}");
     }
+    // The numbers in another shape, with a checksum and notes that are right.
+    std::fs::write(&cache, &bytes).unwrap();
+    let file = TensorFile::open(&cache).unwrap();
+    let (notes, (shape, values)) = (file.metadata(), file.read("moments").unwrap());
+    assert_eq!(shape, [38, 6, 8, 8]);
+    for (name, shape) in [("moments", vec![38, 6, 4, 16]), ("moments", vec![38, 384]), ("others", shape)] {
+        save_tensors(&cache, &[(name.into(), shape, values.clone())], &notes).unwrap();
+        let error = start(set(2), 5, Some(&cache)).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("of the shape [38, 6, 8, 8]") && error.contains("latents.safetensors"), "{error}");
+    }
     std::fs::write(&cache, bytes).unwrap();
     assert!(start(set(2), 5, Some(&cache)).is_ok());
+}
+
+/// D9: a cache is refused if one picture was changed, or if the autoencoder was trained on, under the same names.
+#[test]
+fn a_cache_of_other_pictures_or_of_another_autoencoder_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (stage, photos, cache) = (dir.path().join("ae"), dir.path().join("photos"), dir.path().join("latents"));
+    std::fs::create_dir(&photos).unwrap();
+    let paint = |brightness: u8| {
+        let image = Image::new(16, 16, 3, vec![brightness; 3 * 16 * 16]);
+        std::fs::write(photos.join("b.png"), image.encode_png(&[]).unwrap()).unwrap();
+    };
+    paint(10);
+    for name in ["a.png", "c.png"] {
+        std::fs::copy(photos.join("b.png"), photos.join(name)).unwrap();
+    }
+    let mut run = small();
+    run.train.checkpoint_every = 1;
+    let open = || {
+        let latent = Latent::open(&on_latents(&stage).latent.unwrap(), &Device::flex()).unwrap();
+        let (fit, filter) = (Fit::default(), Filter::default());
+        let set = DataConfig::Folder { path: photos.clone(), fit, filter }.open(16, 3).unwrap();
+        LatentCache::open(&cache, &*set, &latent, false, &mut |_, _| ()).map(|_| ())
+    };
+    fit(&run, &stage, false, 1);
+    open().unwrap();
+    open().unwrap();
+    paint(11);
+    let error = open().unwrap_err().to_string();
+    assert!(error.contains("other images") && error.contains("latents"), "{error}");
+    paint(10);
+    open().unwrap();
+    fit(&run, &stage, true, 2);
+    let error = open().unwrap_err().to_string();
+    assert!(error.contains("another autoencoder"), "{error}");
 }
 
 #[test]

@@ -437,3 +437,27 @@ fn training_times_are_options_of_every_process() {
         assert!(error.contains(key), "{sets:?}: {error}");
     }
 }
+
+/// Keys and values of a file are quoted in errors; a line break in one of them must not begin a line of its own.
+#[test]
+fn a_configuration_cannot_forge_lines() {
+    let forged = "\nerror: all is well";
+    let quoted = forged.escape_default().to_string();
+    let of_file = [
+        format!("[train]\n\"a{quoted}\" = 1"),
+        format!("[process]\nkind = \"a{quoted}\""),
+        format!("[\"a{quoted}\"]\nb = 1"),
+        format!("[sample.grid]\nkind = \"uniform-t\"\n\"a{quoted}\" = 1"),
+        format!("[data]\nkind = \"folder\"\npath = 1\nfit = \"a{quoted}\""),
+    ];
+    let mut errors: Vec<String> =
+        of_file.iter().map(|text| RunConfig::parse(text, "here.toml").unwrap_err().to_string()).collect();
+    errors.push(RunConfig::default().with_overrides(&[format!("process.kind=a{forged}")]).unwrap_err().to_string());
+    let data = DataConfig::Idx { path: format!("a{forged}").into() };
+    let other = RunConfig { data, ..RunConfig::default() };
+    errors.push(other.must_resume_as(&RunConfig::default()).unwrap_err().to_string());
+    for error in errors {
+        assert!(error.contains("all is well"), "{error}");
+        assert!(error.lines().all(|line| !line.starts_with("error")), "{error}");
+    }
+}

@@ -4,10 +4,12 @@ use crossfade::config::RunConfig;
 use crossfade::data::cifar10::Cifar10;
 use crossfade::data::mat::parse_mat;
 use crossfade::data::{Dataset, Split};
+use crossfade::engine::Device;
 use crossfade::metrics::edges::ground_truth::load_detection;
 use crossfade::metrics::features::Statistics;
+use crossfade::nn::BackboneConfig;
 use crossfade::tensorfile::save_tensors;
-use crossfade::{Checkpoint, limits};
+use crossfade::{Checkpoint, Weights, limits};
 use std::io::Write;
 use std::path::Path;
 
@@ -160,4 +162,51 @@ fn ignored_keys_are_not_all_tried() {
     let error = RunConfig::parse(&format!("[sample.grid]\nkind = \"uniform-t\"\n{keys}"), "here.toml");
     let lines = error.unwrap_err().to_string().lines().count();
     assert!((2..=60).contains(&lines), "{lines} lines");
+}
+
+/// Every key was kept with the names of its sections, so that 256 kB of them became 2 GB before they were counted.
+#[test]
+fn long_names_of_sections_are_refused_before_their_keys_are_kept() {
+    let keys: String = (0..20_000).map(|k| format!("a{k}=1\n")).collect();
+    let name = "s".repeat(limits::CONFIG.size() - keys.len() - 10);
+    let error = RunConfig::parse(&format!("[{name}]\n{keys}"), "here.toml").unwrap_err().to_string();
+    assert!(error.contains(limits::CONFIG_KEY.name), "{error:.200}");
+}
+
+/// The number of images that a run has seen is computed from its step.
+#[test]
+fn an_absurd_step_of_a_checkpoint_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.safetensors");
+    let write = |step: u64| {
+        let notes = crossfade::checkpoint::metadata(&RunConfig::default(), step).unwrap();
+        save_tensors(&path, &[("mean_x0".into(), vec![1], vec![1.0])], &notes).unwrap();
+        Checkpoint::open(&path).map(|found| found.step)
+    };
+    assert_eq!(write(limits::STEPS.max).unwrap(), limits::STEPS.max);
+    for step in [limits::STEPS.max + 1, u64::MAX] {
+        let error = write(step).unwrap_err().to_string();
+        assert!(error.contains("a.safetensors") && error.contains(limits::STEPS.name), "{error}");
+    }
+}
+
+/// A file with holes takes no space on a disk; its tensors were read before their shapes were compared with the network's.
+#[test]
+fn weights_of_another_size_are_refused_before_they_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.safetensors");
+    let mut notes = crossfade::checkpoint::metadata(&RunConfig::default(), 1).unwrap();
+    notes.insert("crc32".into(), "00000000".into());
+    let network = &RunConfig::default().network;
+    let (name, shape) = network.state_shapes(RunConfig::default().ports()).swap_remove(0);
+    let size: usize = 1 << 32;
+    let entry = serde_json::json!({ "dtype": "F32", "shape": [size], "data_offsets": [0, 4 * size] });
+    let header = serde_json::json!({ "__metadata__": notes, name.clone(): entry }).to_string();
+    std::fs::write(&path, [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat()).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(8 + header.len() as u64 + 4 * size as u64).unwrap();
+    let opened = Checkpoint::open(&path).unwrap();
+    let error = opened.denoiser(Weights::Ema, &Device::flex()).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("a.safetensors") && error.contains(&name), "{error}");
+    assert!(error.contains(&format!("[{size}], not {shape:?}")), "{error}");
 }

@@ -9,6 +9,7 @@ use crossfade::checkpoint::{autoencoder_metadata, metadata};
 use crossfade::config::{AutoencoderRun, RunConfig, is_autoencoder, read_text};
 use crossfade::convert::{InferredUnet, convert_source, infer_unet};
 use crossfade::error::Shown;
+use crossfade::limits::STEPS;
 use crossfade::math::{Adm, Attenuation};
 use crossfade::nn::BackboneConfig;
 use crossfade::torchfile::{Source, read};
@@ -71,6 +72,7 @@ type Shapes = Vec<(String, Vec<usize>)>;
 /// The parameters that the weights must match, and the metadata that turns the file into a checkpoint.
 fn target(args: &ConvertArgs, source: &Source) -> Result<(Shapes, BTreeMap<String, String>)> {
     let step = source.step.unwrap_or(0).max(0) as u64;
+    STEPS.check(step).map_err(|why| Error::file(&args.input, format!("its step: {why}")))?;
     let file = args.network.as_deref().map(Path::new).filter(|path| path.is_file());
     if let Some(path) = file
         && is_autoencoder(&read_text(path)?)

@@ -13,8 +13,8 @@ use crate::config::{AutoencoderRun, RunConfig, is_autoencoder};
 use crate::data::classes::numbers;
 use crate::digest::sha256_file;
 use crate::engine::Device;
-use crate::error::{Error, Result, Shown};
-use crate::limits::CONFIG as CONFIG_LIMIT;
+use crate::error::{Error, Result, Shown, visible};
+use crate::limits::{CONFIG as CONFIG_LIMIT, STEPS};
 use crate::models;
 use crate::nn::weights::apply;
 use crate::nn::{AutoencoderConfig, BackboneConfig, Denoiser, Network};
@@ -122,7 +122,13 @@ impl Opened {
         text(VERSION)?;
         let config = text(CONFIG)?;
         let step = text(STEP)?.parse().map_err(|_| Error::file(path, "its step is not a number"))?;
+        // Rates and the order of the images are computed from it.
+        STEPS.check(step).map_err(|why| Error::file(path, format!("its step: {why}")))?;
         let checksum = entry("crc32", file.checksum())?;
+        // It is printed before the tensors are compared with it.
+        if checksum.len() != 8 || !checksum.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(Error::file(path, format!("its checksum is {checksum:?} and not eight hexadecimal digits")));
+        }
         Ok(Self { config, step, checksum, file })
     }
 
@@ -142,6 +148,33 @@ impl Opened {
     pub fn read(&self) -> Result<TensorMap> {
         let tensors = self.file.read_all()?;
         Ok(tensors.into_iter().map(|(name, shape, values)| (name, (shape, values))).collect())
+    }
+
+    /// Of the tensors that have this prefix, those of a network with the parameters `expected`, without the prefix. Shapes are
+    /// compared before anything is read, so that a file takes as much memory as the network of its configuration.
+    pub fn read_network(&self, path: &Path, prefix: &str, expected: &[(String, Vec<usize>)]) -> Result<TensorMap> {
+        let expected: BTreeMap<&str, &[usize]> = expected.iter().map(|(name, shape)| (&name[..], &shape[..])).collect();
+        let of = |name: &str| expected.get(name.strip_prefix(prefix)?).copied();
+        let shapes = self.file.shapes();
+        let wrong =
+            shapes.iter().find_map(|(name, shape)| Some((name, shape, of(name).filter(|of| *of != &shape[..])?)));
+        if let Some((name, shape, expected)) = wrong {
+            let problem =
+                format!("does not fit the network of its configuration: {name} is {shape:?}, not {expected:?}");
+            return Err(Error::file(path, problem));
+        }
+        let read = self.file.read_wanted(&|name| of(name).is_some())?;
+        Ok(read.into_iter().map(|(name, shape, values)| (name[prefix.len()..].to_string(), (shape, values))).collect())
+    }
+
+    /// The prefix of the chosen weights. A converted or packed file holds one copy of the weights, without a prefix.
+    pub fn prefix_of(&self, weights: Weights) -> &'static str {
+        if self.is_of_training() { weights.prefix() } else { "" }
+    }
+
+    /// Whether it was written by a training: it then holds two copies of the weights and the state of the optimiser.
+    fn is_of_training(&self) -> bool {
+        self.file.shapes().iter().any(|(name, _)| name.starts_with("model."))
     }
 }
 
@@ -228,16 +261,12 @@ impl Checkpoint {
         let Some(text) = file.metadata().remove(FIRST_STAGE_CONFIG) else { return Ok(None) };
         let unreadable = |why: String| Error::file(&self.path, format!("its autoencoder is unreadable: {why}"));
         CONFIG_LIMIT.check(text.len() as u64).map_err(unreadable)?;
-        let config: AutoencoderConfig = toml::from_str(&text).map_err(|e| unreadable(e.to_string()))?;
+        let config: AutoencoderConfig =
+            toml::from_str(&text).map_err(|e| unreadable(visible(e.message()).into_owned()))?;
         if let Some(problem) = config.validate().first() {
             return Err(Error::file(&self.path, format!("the configuration of its autoencoder is invalid: {problem}")));
         }
-        let mut tensors = TensorMap::new();
-        for (name, _) in file.shapes() {
-            if let Some(plain) = name.strip_prefix(FIRST_STAGE) {
-                tensors.insert(plain.to_string(), file.read(&name)?);
-            }
-        }
+        let tensors = self.opened.read_network(&self.path, FIRST_STAGE, &config.parameter_shapes())?;
         // Latents are divided by the scale before decoding, so it must be a positive number.
         match file.read(SCALE_FACTOR)?.1.as_slice() {
             [scale] if *scale > 0.0 && scale.is_finite() => Ok(Some((config, tensors, f64::from(*scale)))),
@@ -245,18 +274,15 @@ impl Checkpoint {
         }
     }
 
-    /// The chosen weights by the names of the parameters. A converted or packed file holds one copy of the weights, without a
-    /// prefix.
+    /// The chosen weights by the names of the parameters.
     pub(crate) fn weights(&self, weights: Weights) -> Result<TensorMap> {
-        let prefix = if self.is_of_training() { weights.prefix() } else { "" };
-        let chosen = self.opened.file.read_wanted(&|name| name.starts_with(prefix))?;
-        let named = |(name, shape, values): HostTensor| (name[prefix.len()..].to_string(), (shape, values));
-        Ok(chosen.into_iter().map(named).collect())
+        let expected = self.config.network.state_shapes(self.config.ports());
+        self.opened.read_network(&self.path, self.opened.prefix_of(weights), &expected)
     }
 
-    /// Whether it was written by a training: it then holds two copies of the weights and the state of the optimiser.
+    /// Whether it was written by a training.
     pub(crate) fn is_of_training(&self) -> bool {
-        self.opened.file.shapes().iter().any(|(name, _)| name.starts_with("model."))
+        self.opened.is_of_training()
     }
 
     /// The network with the chosen weights and its process.

@@ -3,9 +3,9 @@ use super::difference::must_equal;
 use super::read::Finding;
 use super::sections::LABEL_DROPOUT;
 use super::validate::Checks;
-use super::{Checked, OptimConfig, TrainConfig, override_as, parse_as, read_text, unwritable};
+use super::{Checked, OptimConfig, TrainConfig, finish, override_as, parse_as, read_text, unwritable};
 use crate::data::DataConfig;
-use crate::error::{Error, Result, Shown};
+use crate::error::{Result, Shown};
 use crate::loss::AutoencoderLoss;
 use crate::nn::{AutoencoderConfig, PatchGan};
 use serde::{Deserialize, Serialize};
@@ -88,8 +88,7 @@ impl AutoencoderRun {
 
     /// Checks that the values make sense, alone and together.
     pub fn validate(&self) -> Result<()> {
-        let problems = self.problems(&[]);
-        if problems.is_empty() { Ok(()) } else { Err(Error::Config(problems.iter().map(Finding::to_string).collect())) }
+        finish((), self.problems(&[]).iter().map(Finding::to_string).collect())
     }
 }
 

@@ -1,6 +1,6 @@
 //! A TOML file with the line numbers of its keys, read as far as its syntax allows.
 use super::read::{Finding, MAX_PROBLEMS, join};
-use crate::limits::{CONFIG, CONFIG_DEPTH, CONFIG_KEYS};
+use crate::limits::{CONFIG, CONFIG_DEPTH, CONFIG_KEY, CONFIG_KEYS};
 use std::collections::HashMap;
 use toml::Table;
 use toml::de::{DeTable, DeValue};
@@ -34,19 +34,17 @@ impl Document {
     /// read, because the configuration inside a checkpoint comes this way too.
     pub fn parse(text: &str, origin: &str) -> Result<Self, String> {
         CONFIG.check(text.len() as u64)?;
-        let document = Self::read(text, origin);
-        document.within_limits()?;
-        Ok(document)
+        Self::read(text, origin)
     }
 
-    fn read(text: &str, origin: &str) -> Self {
+    fn read(text: &str, origin: &str) -> Result<Self, String> {
         let mut readable = text.to_string();
         let mut syntax: Vec<(usize, String)> = Vec::new();
         // The parser stops at a syntax error, so the line is blanked and the text is parsed again to find further errors.
         loop {
             let (parsed, errors) = DeTable::parse_recoverable(&readable);
             let (mut lines, starts) = (HashMap::new(), Starts::of(&readable));
-            collect_lines(&starts, parsed.get_ref(), "", &mut lines);
+            collect_lines(&starts, parsed.get_ref(), "", &mut lines)?;
             let table: Result<Table, _> = serde::Deserialize::deserialize(toml::Deserializer::from(parsed));
             let mut fresh: Vec<(usize, String)> = (errors.iter().chain(table.as_ref().err()))
                 .map(|e| (e.span().map_or(1, |span| starts.line(span.start)), e.message()))
@@ -57,19 +55,11 @@ impl Document {
             fresh.dedup_by_key(|(line, _)| *line);
             fresh.truncate(MAX_PROBLEMS);
             if fresh.is_empty() || syntax.len() >= MAX_PROBLEMS {
-                return Self { table: table.unwrap_or_default(), syntax, origin: origin.to_string(), lines };
+                return Ok(Self { table: table.unwrap_or_default(), syntax, origin: origin.to_string(), lines });
             }
             readable = blanked(&readable, &fresh);
             syntax.extend(fresh);
         }
-    }
-
-    /// The reason why there are too many keys, or why they are nested too deeply: the key that causes an error is found by trial,
-    /// which takes time for each of them.
-    fn within_limits(&self) -> Result<(), String> {
-        CONFIG_KEYS.check(self.lines.len() as u64)?;
-        let depth = self.lines.keys().map(|key| 1 + key.matches('.').count()).max().unwrap_or(0);
-        CONFIG_DEPTH.check(depth as u64)
     }
 
     /// Whether the key is on a line with a syntax error.
@@ -107,22 +97,36 @@ fn blanked(text: &str, broken: &[(usize, String)]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn collect_lines(starts: &Starts, table: &DeTable, section: &str, lines: &mut HashMap<String, usize>) {
+/// The lines of all keys; the reason if a key is too long or nested too deeply, or if there are too many. They are counted while
+/// they are collected, because each is kept with the names of its sections.
+fn collect_lines(
+    starts: &Starts,
+    table: &DeTable,
+    section: &str,
+    lines: &mut HashMap<String, usize>,
+) -> Result<(), String> {
+    let keep = |lines: &mut HashMap<String, usize>, path: &str, at: usize| {
+        CONFIG_KEY.check(path.len() as u64)?;
+        CONFIG_DEPTH.check(1 + path.matches('.').count() as u64)?;
+        lines.insert(path.to_string(), starts.line(at));
+        CONFIG_KEYS.check(lines.len() as u64)
+    };
     for (key, value) in table.iter() {
         let path = join(section, key.get_ref());
-        lines.insert(path.clone(), starts.line(key.span().start));
+        keep(lines, &path, key.span().start)?;
         match value.get_ref() {
-            DeValue::Table(inner) => collect_lines(starts, inner, &path, lines),
+            DeValue::Table(inner) => collect_lines(starts, inner, &path, lines)?,
             DeValue::Array(list) => {
                 for (i, item) in list.iter().enumerate() {
                     if let DeValue::Table(inner) = item.get_ref() {
                         let path = join(&path, &i.to_string());
-                        lines.insert(path.clone(), starts.line(item.span().start));
-                        collect_lines(starts, inner, &path, lines);
+                        keep(lines, &path, item.span().start)?;
+                        collect_lines(starts, inner, &path, lines)?;
                     }
                 }
             }
             _ => (),
         }
     }
+    Ok(())
 }

@@ -5,7 +5,7 @@ mod names;
 pub use infer::{InferredUnet, infer_unet};
 pub use names::{Mapping, WrongShape, map_names};
 
-use crate::error::{Error, Result, Shown};
+use crate::error::{Error, Result, Shown, visible};
 use crate::tensorfile::{TensorView, write_tensors};
 use crate::torchfile::{Source, TensorF32, Weights, read};
 use serde::Serialize;
@@ -50,7 +50,8 @@ impl fmt::Display for Report {
         }
         for (why, names) in reasons {
             let more = if names.len() > 3 { ", ..." } else { "" };
-            write!(f, "\n  {} ignored ({why}): {}{more}", names.len(), names[..names.len().min(3)].join(", "))?;
+            let first: Vec<_> = names.iter().take(3).map(|name| visible(name)).collect();
+            write!(f, "\n  {} ignored ({why}): {}{more}", names.len(), first.join(", "))?;
         }
         Ok(())
     }

@@ -3,14 +3,14 @@
 use super::Latent;
 use crate::data::planes::append_planes;
 use crate::data::{Dataset, Image};
+use crate::digest::{self, Hasher};
 use crate::engine::{Device, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::files::Folder;
 use crate::nn::Posterior;
 use crate::nn::weights::collect;
 use crate::ranks::{self, Packed, Unpacked};
-use crate::tensorfile::{TensorFile, write_rows};
-use flate2::Crc;
+use crate::tensorfile::{Element, TensorFile, write_rows};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -41,10 +41,11 @@ impl LatentCache {
         mirrored: bool,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self> {
-        let content = format!("{} mirrored {mirrored} by {}", set.describe(), fingerprint(latent));
-        let group = ranks::current();
+        let images = digest::of_images(set)?;
+        let content = format!("{} ({images}) mirrored {mirrored} by {}", set.describe(), fingerprint(latent));
+        let (first, group) = (set.get(0)?, ranks::current());
         if !group.decided(path.exists())? {
-            encode(path, set, latent, mirrored, &content, progress)?;
+            encode(path, set, &first, latent, mirrored, &content, progress)?;
             // The file is complete when any rank goes on.
             group.wait()?;
         }
@@ -55,14 +56,18 @@ impl LatentCache {
                            latent.cache";
             return Err(Error::file(path, message));
         }
-        file.verify()?;
-        let rows = set.len() * if mirrored { 2 } else { 1 };
+        // Whoever can write the notes of a file can write anything into its header, too.
+        let wanted = shape(set, &first, latent, mirrored);
         match file.shapes().as_slice() {
-            [(name, shape)] if name == MOMENTS && shape.len() == 4 && shape[0] == rows => {
-                let row = [shape[1], shape[2], shape[3]];
-                Ok(Self { file, images: set.len(), mirrored, row })
+            [(name, shape)] if name == MOMENTS && *shape == wanted && file.element(name)? == Element::F32 => {
+                file.verify()?;
+                Ok(Self { file, images: set.len(), mirrored, row: [wanted[1], wanted[2], wanted[3]] })
             }
-            other => Err(Error::file(path, format!("is not a cache of {rows} latents: {other:?}"))),
+            other => {
+                let found: Vec<_> = other.iter().take(3).collect();
+                let message = format!("holds {found:?} in place of latents of the shape {wanted:?} in F32; remove it");
+                Err(Error::file(path, message))
+            }
         }
     }
 
@@ -79,17 +84,24 @@ impl LatentCache {
     }
 }
 
+/// The shape of the tensor: means and log-variances of all images, of which `first` is one.
+fn shape(set: &dyn Dataset, first: &Image, latent: &Latent, mirrored: bool) -> [usize; 4] {
+    let (rows, f) = (set.len() * if mirrored { 2 } else { 1 }, latent.factor());
+    [rows, 2 * latent.latent_channels(), first.height / f, first.width / f]
+}
+
 fn encode(
     path: &Path,
     set: &dyn Dataset,
+    first: &Image,
     latent: &Latent,
     mirrored: bool,
     content: &str,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<()> {
-    let first = set.get(0)?;
-    let (count, f, group) = (set.len(), latent.factor(), ranks::current());
-    let rows = count * if mirrored { 2 } else { 1 };
+    let (count, group) = (set.len(), ranks::current());
+    let shape = shape(set, first, latent, mirrored);
+    let rows = shape[0];
     // A batch contains either images or mirror images.
     let batches: Vec<Range<usize>> = [0..count, count..rows]
         .into_iter()
@@ -101,7 +113,7 @@ fn encode(
         let round = rounds.next().unwrap_or_default();
         let mut packed = Packed::default();
         if let Some(batch) = round.get(group.rank()) {
-            packed.f32s(&encoded(batch.clone(), set, latent, &first)?);
+            packed.f32s(&encoded(batch.clone(), set, latent, first)?);
         }
         let received = group.to_first(packed.0)?;
         progress(round.last().map_or(rows, |batch| batch.end), rows);
@@ -112,7 +124,6 @@ fn encode(
         return (0..batches.len().div_ceil(group.size())).try_for_each(|_| round(progress).map(|_| ()));
     }
     let _folder = Folder::of([path])?;
-    let shape = [rows, 2 * latent.latent_channels(), first.height / f, first.width / f];
     let metadata = BTreeMap::from([(CONTENT.to_string(), content.to_string())]);
     write_rows(path, MOMENTS, &shape, &metadata, &mut |_| round(progress))
 }
@@ -131,14 +142,13 @@ fn encoded(rows: Range<usize>, set: &dyn Dataset, latent: &Latent, first: &Image
     Ok(to_host(latent.posterior(from_vec(images.concat(), shape, &latent.device)).moments()))
 }
 
-/// A checksum of the autoencoder's weights.
+/// A digest of the autoencoder: its configuration and its weights.
 pub(super) fn fingerprint(latent: &Latent) -> String {
-    let mut crc = Crc::new();
-    for (_, _, values) in collect(&latent.net) {
-        values.chunks(1 << 14).for_each(|block| {
-            let bytes: Vec<u8> = block.iter().flat_map(|v| v.to_le_bytes()).collect();
-            crc.update(&bytes);
-        });
+    let mut hasher = Hasher::default();
+    hasher.update(format!("{:?}", latent.config));
+    for (name, shape, values) in collect(&latent.net) {
+        hasher.update(format!("{name} {shape:?}"));
+        values.iter().for_each(|value| hasher.update(value.to_le_bytes()));
     }
-    format!("{:08x}", crc.sum())
+    hasher.finish()
 }

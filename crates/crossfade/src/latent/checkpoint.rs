@@ -40,15 +40,10 @@ impl AutoencoderCheckpoint {
         self.opened.read()
     }
 
-    /// The autoencoder with the chosen weights, without gradients. A converted file holds one copy of the weights,
-    /// without a prefix.
+    /// The autoencoder with the chosen weights, without gradients.
     pub fn autoencoder(&self, weights: Weights, device: &Device) -> Result<Autoencoder> {
-        let mut chosen = TensorMap::new();
-        let all = self.read()?;
-        let prefix = if all.keys().any(|name| name.starts_with("model.")) { weights.prefix() } else { "" };
-        for (name, tensor) in all {
-            chosen.extend(name.strip_prefix(prefix).map(|name| (name.to_string(), tensor)));
-        }
-        load(&self.config.autoencoder, &chosen, device).map_err(|e| Error::file(&self.path, e.to_string()))
+        let (network, prefix) = (&self.config.autoencoder, self.opened.prefix_of(weights));
+        let chosen = self.opened.read_network(&self.path, prefix, &network.parameter_shapes())?;
+        load(network, &chosen, device).map_err(|e| Error::file(&self.path, e.to_string()))
     }
 }

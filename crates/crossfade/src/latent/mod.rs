@@ -77,7 +77,7 @@ impl Latent {
         self.scale
     }
 
-    /// A checksum of the autoencoder's weights.
+    /// A digest of the autoencoder: its configuration and its weights.
     pub(crate) fn fingerprint(&self) -> String {
         cache::fingerprint(self)
     }

@@ -93,6 +93,12 @@ pub fn compare(
 ) -> Result<Option<Comparison>> {
     let [a, b] = request.checkpoints.clone().map(|path| {
         let path = checkpoint::newest(&path)?;
+        // It becomes part of the plan of a study and of its results, which are UTF-8 text.
+        if path.to_str().is_none() {
+            let problem =
+                "has a name that is not UTF-8, which results cannot hold: rename it, or compare a copy or a link";
+            return Err(Error::request(format!("{} {problem}", path.shown())));
+        }
         let absolute = || std::path::absolute(&path).map_err(Error::io(&path));
         // The name of a model stays as it is.
         Checkpoint::open(&if path.exists() { absolute()? } else { path.clone() })

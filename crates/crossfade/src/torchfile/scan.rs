@@ -4,13 +4,9 @@
 //! The tensor reader never executes anything, but it accepts unknown calls as opaque values. A checkpoint that refers
 //! to `posix.system` is hostile whatever is done with it, so such a file is refused. The scan keeps strings, since an
 //! opcode may take the name of a global from the stack, and forgets all other values.
+use crate::limits::{PICKLE_DEPTH, PICKLE_NAME};
 use crate::pickle::{Atom, Container, Reader, Step, run};
 use std::rc::Rc;
-
-/// Limit of the nesting of containers; a trainer's checkpoint has six levels.
-const MAX_DEPTH: u32 = crate::limits::PICKLE_DEPTH.max as u32;
-/// Longest string that is kept as a possible name of a module or a class.
-const MAX_GLOBAL: usize = 256;
 
 /// The globals that a file of tensors and plain numbers may refer to. None of them is called; these are the names
 /// whose meaning as data is known. Callables that load or evaluate something (`torch.storage._load_from_bytes`,
@@ -101,9 +97,7 @@ struct Slot {
 struct Scan;
 
 fn nested(depth: u32) -> Step<Slot> {
-    if depth > MAX_DEPTH {
-        return Err(format!("its pickle nests deeper than {MAX_DEPTH} levels"));
-    }
+    PICKLE_DEPTH.check(u64::from(depth))?;
     Ok(Slot { text: None, depth })
 }
 
@@ -117,7 +111,7 @@ impl<'a> Reader<'a> for Scan {
 
     fn atom(&mut self, atom: Atom<'a>) -> Slot {
         let text = match atom {
-            Atom::Text(bytes) if bytes.len() <= MAX_GLOBAL => std::str::from_utf8(bytes).ok().map(Rc::from),
+            Atom::Text(bytes) if bytes.len() <= PICKLE_NAME.size() => std::str::from_utf8(bytes).ok().map(Rc::from),
             _ => None,
         };
         Slot { text, depth: 0 }
@@ -217,10 +211,10 @@ mod tests {
     #[test]
     fn limits_hold() {
         let nested = [&[b']'][..], &[0x85; 1000], b"."].concat();
-        assert!(scan(&nested).unwrap_err().contains("nests deeper"));
+        assert!(scan(&nested).unwrap_err().contains("nesting of a pickle"));
         // a list put into itself through the memo, over and over
         let looped = [&b"]q\x00"[..], &b"h\x00aq\x00".repeat(500), b"."].concat();
-        assert!(scan(&looped).unwrap_err().contains("nests deeper"));
+        assert!(scan(&looped).unwrap_err().contains("nesting of a pickle"));
         let long = [&b"N0".repeat(MAX_OPCODES)[..], b"N."].concat();
         assert!(scan(&long).unwrap_err().contains("opcodes"));
         // eight exabytes declared, none there

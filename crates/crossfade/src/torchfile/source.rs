@@ -2,19 +2,12 @@
 use super::container::{Container, inspect};
 use super::{Weights, element};
 use crate::error::{Error, Result};
+use crate::limits::{TORCH_MEMORY, TORCH_SHARING, TORCH_TENSORS};
 use crate::tensorfile::TensorFile;
 use pytorch_reader::{PickleValue, PytorchReader, Tensor};
 use safetensors::tensor::TensorInfo;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-
-/// Limit of the tensors in one state dict.
-const MAX_TENSORS: usize = crate::limits::TORCH_TENSORS.size();
-/// Limit of the selected weights as f32, in bytes: two billion parameters, four times the largest known network.
-const MAX_TOTAL: u64 = crate::limits::TORCH_MEMORY.max;
-/// Tensors may share storage, but all together may claim at most this many times the size of their file. Otherwise a
-/// small file could fill the memory with views of one storage.
-const MAX_SHARING: u64 = 8;
 
 /// One tensor, row-major.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +51,9 @@ pub fn read(path: &Path, which: Weights) -> Result<Source> {
 /// `state_dict`.
 ///
 /// Nothing is executed, and a file that refers to anything but tensors and plain values is refused.
+///
+/// [`PytorchReader`] opens files itself, so it only gets those that [`inspect`] has opened within the limits and scanned. Tensors
+/// are read one by one, after their sizes were compared with the limits.
 pub fn read_pt(path: &Path, which: Weights) -> Result<Source> {
     match inspect(path)? {
         Container::Torch => read_torch(path, which),
@@ -193,21 +189,16 @@ fn choose_copy<T>(path: &Path, tensors: &mut BTreeMap<String, T>, which: Weights
 /// Refuses files that would take more memory than their size justifies; `sizes` are (elements, bytes in the file).
 fn check_size(path: &Path, sizes: impl Iterator<Item = (usize, usize)>) -> Result<()> {
     let file = std::fs::metadata(path).map_err(Error::io(path))?.len();
-    let (mut count, mut f32_bytes, mut claimed) = (0, 0u64, 0u64);
+    let (mut count, mut f32_bytes, mut claimed) = (0u64, 0u64, 0u64);
     for (elements, bytes) in sizes {
         count += 1;
         // Saturating, because the numbers come from the file.
         f32_bytes = f32_bytes.saturating_add(elements as u64 * 4);
         claimed = claimed.saturating_add(bytes as u64);
     }
-    if count > MAX_TENSORS {
-        return Err(Error::file(path, format!("{count} tensors, more than {MAX_TENSORS}")));
-    }
-    if f32_bytes > MAX_TOTAL {
-        return Err(Error::file(path, format!("its weights would take {f32_bytes} bytes, more than {MAX_TOTAL}")));
-    }
-    if claimed > file.saturating_mul(MAX_SHARING) {
-        return Err(Error::file(path, format!("its tensors claim {claimed} bytes, but the file has only {file}")));
-    }
-    Ok(())
+    let refused = |why: String| Error::file(path, why);
+    TORCH_TENSORS.check(count).map_err(refused)?;
+    TORCH_MEMORY.check(f32_bytes).map_err(refused)?;
+    let shared = TORCH_SHARING.check(claimed.div_ceil(file.max(1)));
+    shared.map_err(|why| refused(format!("its tensors claim {claimed} bytes, but the file has only {file}: {why}")))
 }

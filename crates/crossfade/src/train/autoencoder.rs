@@ -2,7 +2,7 @@
 use super::Summary;
 use super::contribution::{Contribution, Sum, share};
 use super::optimiser::{Gradients, Optimiser, adamw};
-use super::run_loop::{self, Training, describe, together};
+use super::run_loop::{self, Training, agree_on_run, agree_on_start, together};
 use super::start::start;
 use crate::checkpoint::{self, RunDir};
 use crate::config::AutoencoderRun;
@@ -15,6 +15,7 @@ use crate::latent::{AutoencoderCheckpoint, Latent, pairs};
 use crate::loader::{Batch, Loader};
 use crate::loss::{GeneratorTerms, Perceptual};
 use crate::nn::lpips::Lpips;
+use crate::nn::weights::collect;
 use crate::nn::{Autoencoder, PatchGan, Statistics};
 use crate::ranks;
 use crate::rng::{Purpose, Stream};
@@ -127,16 +128,11 @@ impl State {
     /// One optimiser step of both networks with the sum over the micro-batches.
     fn update(&mut self, sum: Sum, config: &AutoencoderRun, samples: &[u64]) -> Result<(GeneratorTerms, Option<f64>)> {
         let (at, uses_disc) = (self.step, self.uses_disc(config));
-        let [total, nll, kl, verdict, verdict_weight, ref rest @ ..] = sum.values[..] else {
-            return Err(Error::request("train.accumulate must be at least 1"));
-        };
-        let terms = GeneratorTerms { total, nll, kl, verdict, verdict_weight };
-        let disc_loss = rest.first().copied();
+        let (terms, disc_loss) = losses(&sum.values)?;
         let norms = [&self.net_optimiser, &self.disc_optimiser].into_iter().zip(&sum.gradients);
         let norms = norms.map(|(optimiser, gradients)| optimiser.norm(gradients)).collect::<Result<Vec<f64>>>()?;
         // Both losses are checked before any weight changes, so that the last checkpoint can be resumed with other options.
         if !sum.values.iter().all(|value| value.is_finite()) || !norms[0].is_finite() {
-            let samples = [samples.first(), samples.last()].map(|k| k.copied().unwrap_or(0));
             return Err(diverged(at, &terms, disc_loss, samples));
         }
         let ema = config.optim.ema_action(at);
@@ -170,7 +166,16 @@ fn posterior_noise(batch: &Batch, config: &AutoencoderRun, device: &Device) -> T
     from_vec(noise, shape, device)
 }
 
-fn diverged(step: u64, terms: &GeneratorTerms, disc_loss: Option<f64>, [first, last]: [u64; 2]) -> Error {
+/// The terms of the generator's loss and the discriminator's loss, which it only has once it is trained.
+fn losses(values: &[f64]) -> Result<(GeneratorTerms, Option<f64>)> {
+    let [total, nll, kl, verdict, verdict_weight, ref rest @ ..] = *values else {
+        return Err(Error::request("train.accumulate must be at least 1"));
+    };
+    Ok((GeneratorTerms { total, nll, kl, verdict, verdict_weight }, rest.first().copied()))
+}
+
+fn diverged(step: u64, terms: &GeneratorTerms, disc_loss: Option<f64>, samples: &[u64]) -> Error {
+    let [first, last] = [samples.first(), samples.last()].map(|k| k.copied().unwrap_or(0));
     Error::Run(format!(
         "step {step}: the loss is not finite ({terms:?}, discriminator {disc_loss:?}) or its gradients are not finite; \
          samples {first}..={last} of the run. Lower optim.lr; the last checkpoint is untouched"
@@ -188,11 +193,13 @@ pub fn train_autoencoder(
     report: &mut dyn FnMut(Event),
 ) -> Result<Summary> {
     together(dir, || {
+        agree_on_run(&config.to_toml()?)?;
         let fresh = || Ok(State::new(config, device));
         let resumed = |path: &Path| State::resume(path, config, device);
         let (state, passed_over) = start(dir, resume, fresh, resumed)?;
         let (plan, net) = (&config.train, &config.autoencoder);
         let dataset: Arc<dyn Dataset> = Arc::from(config.data.open(net.resolution, net.channels)?);
+        agree_on_start(state.step, &*dataset, || [collect(&state.net), collect(&state.disc)].concat())?;
         // The loader skips the samples of the steps that are done, so that a resumed run continues the same order.
         let (loading, first) = (plan.loading(config.seed), state.step * (plan.batch * plan.accumulate) as u64);
         let loader = match loading.share.of_step() {
@@ -238,7 +245,14 @@ impl Training for AutoencoderTraining<'_> {
                 (Some(loader), true) => {
                     let batch = loader.next_batch()?;
                     samples.extend(batch.counters.iter().copied());
-                    Some(state.contribution(batch, config, device, distance.as_ref().map(|d| d as Perceptual)))
+                    let distance = distance.as_ref().map(|d| d as Perceptual);
+                    let own = state.contribution(batch, config, device, distance);
+                    // In the sum it could not be told which rank it came from.
+                    if group.size() > 1 && !own.is_finite() {
+                        let (terms, disc_loss) = losses(&own.values)?;
+                        return Err(diverged(state.step, &terms, disc_loss, &samples));
+                    }
+                    Some(own)
                 }
                 _ => None,
             };
@@ -268,10 +282,6 @@ impl Training for AutoencoderTraining<'_> {
         let (c, side) = (network.channels, network.resolution);
         let x = from_vec(planes, [originals.len(), c, side, side], self.device);
         Ok(Some(pairs(&originals, &to_images(latent.decode(latent.encode_mode(x)))?)))
-    }
-
-    fn data(&self) -> String {
-        describe(&*self.dataset)
     }
 
     fn config(&self) -> Result<String> {

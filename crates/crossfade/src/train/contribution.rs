@@ -35,6 +35,11 @@ pub(super) fn share(own: Option<Contribution>, optimisers: &[&Optimiser]) -> Res
 }
 
 impl Contribution {
+    /// Whether all losses and gradients are finite.
+    pub fn is_finite(&self) -> bool {
+        self.values.iter().all(|value| value.is_finite()) && self.gradients.iter().all(Gradients::is_finite)
+    }
+
     /// As a message for `rank`.
     fn packed(&self, rank: usize, optimisers: &[&Optimiser]) -> Vec<u8> {
         let mut packed = Packed::default();

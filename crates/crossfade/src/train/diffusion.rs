@@ -4,7 +4,7 @@ use super::batch::{Prepared, prepare, prepare_at};
 use super::contribution::{Contribution, Sum, share};
 use super::mean::MeanImage;
 use super::optimiser::Gradients;
-use super::run_loop::{self, Training, describe, together};
+use super::run_loop::{self, Training, agree_on_run, agree_on_start, together};
 use super::sheet;
 use super::start::start;
 use super::state::TrainState;
@@ -18,6 +18,7 @@ use crate::generate::Pipeline;
 use crate::latent::{Batches, Latent, image_size};
 use crate::limits;
 use crate::loader::{Batch, Loader, LoaderConfig, Share};
+use crate::nn::weights::collect;
 use crate::nn::{Backbone, BackboneConfig, Denoiser, DropoutKey, Mode, Statistics};
 use crate::ranks;
 use burn::optim::GradientsParams;
@@ -60,6 +61,7 @@ pub fn train(
     together(dir, || {
         limits::must_fit(config.sizes().train_bytes, "the training")?;
         let config = &with_recorded_origin(config, dir, resume)?;
+        agree_on_run(&config.to_toml()?)?;
         let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, None)?;
         run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
     })
@@ -78,6 +80,7 @@ pub(super) fn train_student(
     let Some(distill) = &config.distill else { return Err(Error::request("a student needs a [distill] section")) };
     together(dir, || {
         limits::must_fit(config.sizes().train_bytes, "the training")?;
+        agree_on_run(&config.to_toml()?)?;
         let teacher = Teacher::open(teacher, distill, device)?;
         let (mut training, passed_over) = DiffusionTraining::start(config, dir, device, resume, Some(teacher))?;
         run_loop::run(&mut training, &config.train, dir, stop, passed_over, report)
@@ -166,6 +169,10 @@ impl<'a> DiffusionTraining<'a> {
             .next_batch()?;
             latent.measure(from_vec(first.x0, first.shape, device), config.seed, &first.counters)?;
         }
+        agree_on_start(state.step, &*dataset, || {
+            let latent = state.latent.as_ref().map_or(vec![], Latent::tensors);
+            collect(&state.net.network).into_iter().chain(latent).collect()
+        })?;
         let cache = config.latent.as_ref().and_then(|l| l.cache.as_deref());
         // The loader skips the samples of the steps that are done, so that a resumed run continues the same order.
         let first = state.step * (plan.batch * plan.accumulate) as u64;
@@ -201,7 +208,12 @@ impl Training for DiffusionTraining<'_> {
                 (Some(loader), true) => {
                     let batch = loader.next_batch()?;
                     samples.extend(batch.counters.iter().copied());
-                    Some(contribution(state, config, batch, classes.as_ref(), teacher.as_ref(), device)?)
+                    let own = contribution(state, config, batch, classes.as_ref(), teacher.as_ref(), device)?;
+                    // In the sum it could not be told which rank it came from.
+                    if group.size() > 1 && !own.is_finite() {
+                        return Err(diverged(state, &own.gradients[0], own.values[0], &samples));
+                    }
+                    Some(own)
                 }
                 _ => None,
             };
@@ -245,10 +257,6 @@ impl Training for DiffusionTraining<'_> {
         let sample = SampleConfig { free_first_step, ..sheet::settings(config) };
         let pipeline = Pipeline::new(net, latent, mean, config, &sample, self.device)?;
         sheet::draw(&pipeline, config, &*self.dataset).map(Some)
-    }
-
-    fn data(&self) -> String {
-        describe(&*self.dataset)
     }
 
     fn config(&self) -> Result<String> {

@@ -69,6 +69,11 @@ impl Gradients {
         self.0.iter_mut().flatten().for_each(|g| *g *= by);
     }
 
+    /// Whether all of them are finite.
+    pub(super) fn is_finite(&self) -> bool {
+        self.0.iter().all(|g| all_finite(g))
+    }
+
     /// The global L2 norm.
     pub fn norm(&self) -> f64 {
         self.0.iter().map(|g| sum_sq(g)).sum::<f64>().sqrt()

@@ -5,10 +5,11 @@ use super::log::Log;
 use crate::checkpoint::{self, RunDir};
 use crate::config::TrainConfig;
 use crate::data::{Dataset, Image};
-use crate::digest::sha256;
+use crate::digest::{Hasher, of_images, sha256};
 use crate::error::Result;
 use crate::files::{Folder, FolderLock, write_atomic};
 use crate::ranks;
+use crate::tensorfile::HostTensor;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,8 +30,6 @@ pub(super) trait Training {
     /// sheets of different steps can be compared.
     /// All ranks call this, and the first one gets it.
     fn sheet(&self) -> Result<Option<Image>>;
-    /// What must be the same on all ranks, beside the configuration: the data, by its description.
-    fn data(&self) -> String;
     /// The configuration of the run as a file.
     fn config(&self) -> Result<String>;
     /// Writes a checkpoint. All ranks call this, and the first one writes.
@@ -41,11 +40,33 @@ pub(super) trait Training {
     }
 }
 
-/// A dataset as ranks compare it: what it is, how many images it has, and the names of some.
-pub(super) fn describe(dataset: &dyn Dataset) -> String {
-    let last = dataset.len().saturating_sub(1);
-    let names = [0, last / 3, last / 2, last].map(|k| dataset.name(k)).join(", ");
-    format!("{} images, such as {names}", dataset.len())
+/// Checks that all ranks run the same program with the same configuration, before any of them does what depends on it.
+pub(super) fn agree_on_run(config: &str) -> Result<()> {
+    ranks::current().agree(&[
+        ("version", env!("CARGO_PKG_VERSION").into()),
+        ("processor's instructions", crossfade_kernels::Isa::detect().name().into()),
+        ("configuration", sha256(config.as_bytes())),
+    ])
+}
+
+/// Checks that all ranks begin at the same step with the same images and the same weights, whichever files these come from. This is
+/// done before images are encoded together, so that a cache never holds the latents of two sets.
+pub(super) fn agree_on_start(
+    step: u64,
+    dataset: &dyn Dataset,
+    weights: impl FnOnce() -> Vec<HostTensor>,
+) -> Result<()> {
+    let group = ranks::current();
+    if group.size() == 1 {
+        return Ok(());
+    }
+    let images = format!("{} images with the digest {}", dataset.len(), of_images(dataset)?);
+    let mut hasher = Hasher::default();
+    for (name, shape, values) in weights() {
+        hasher.update(format!("{name} {shape:?}"));
+        values.iter().for_each(|value| hasher.update(value.to_le_bytes()));
+    }
+    group.agree(&[("step", step.to_string()), ("data", images), ("digest of the weights", hasher.finish())])
 }
 
 /// Runs a training in `dir`, which is locked. Of several ranks the first one has the lock; one that fails tells the others, which
@@ -69,13 +90,6 @@ pub(super) fn run<T: Training>(
     report: &mut dyn FnMut(&T::Report),
 ) -> Result<Summary> {
     let group = ranks::current();
-    group.agree(&[
-        ("version", env!("CARGO_PKG_VERSION").into()),
-        ("processor's instructions", crossfade_kernels::Isa::detect().name().into()),
-        ("configuration", sha256(training.config()?.as_bytes())),
-        ("data", training.data()),
-        ("step", training.step().to_string()),
-    ])?;
     let mut output = if group.is_first() { Some(Output::open(training, plan, dir)?) } else { None };
     let mut saved = None;
     while training.step() < plan.steps && !group.any(stop.load(Ordering::Relaxed))? {
@@ -157,4 +171,64 @@ fn save<T: Training>(training: &T, plan: &TrainConfig, dir: &RunDir) -> Result<P
         checkpoint::prune(&dir.checkpoints(), plan.keep)?;
     }
     Ok(path)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::data::DataConfig;
+    use std::sync::Arc;
+
+    /// What `agree` says on each of three ranks.
+    fn on_three_ranks(agree: impl Fn(usize) -> Result<()> + Sync) -> Vec<Result<()>> {
+        std::thread::scope(|scope| {
+            let groups = ranks::threads::groups(3).into_iter().enumerate();
+            let threads: Vec<_> = groups
+                .map(|(rank, group)| {
+                    let agree = &agree;
+                    scope.spawn(move || {
+                        ranks::enter(Arc::new(group));
+                        agree(rank)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    fn folder(root: &Path, brightness: u8) -> Box<dyn Dataset> {
+        std::fs::create_dir_all(root).unwrap();
+        for k in 0..3 {
+            let pixels = vec![if k == 1 { brightness } else { 9 }; 3 * 8 * 8];
+            let image = Image::new(8, 8, 3, pixels);
+            std::fs::write(root.join(format!("{k}.png")), image.encode_png(&[]).unwrap()).unwrap();
+        }
+        let (fit, filter) = (crate::data::Fit::default(), crate::data::Filter::default());
+        DataConfig::Folder { path: root.to_path_buf(), fit, filter }.open(8, 3).unwrap()
+    }
+
+    #[test]
+    fn ranks_with_other_images_weights_or_steps_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = |value: f32| vec![("w".to_string(), vec![1], vec![value])];
+        let set = |name: &str, brightness: u8| folder(&dir.path().join(name), brightness);
+        let same = [set("a", 100), set("b", 100), set("c", 100)];
+        // On the last rank one image of the same name has another brightness.
+        let other = [set("d", 100), set("e", 100), set("f", 101)];
+        for result in on_three_ranks(|rank| agree_on_start(7, &*same[rank], || one(1.0))) {
+            result.unwrap();
+        }
+        for (what, results) in [
+            ("data", on_three_ranks(|rank| agree_on_start(7, &*other[rank], || one(1.0)))),
+            ("digest of the weights", on_three_ranks(|rank| agree_on_start(7, &*same[rank], || one(rank as f32)))),
+            ("step", on_three_ranks(|rank| agree_on_start(rank as u64, &*same[rank], || one(1.0)))),
+            ("configuration", on_three_ranks(|rank| agree_on_run(&rank.to_string()))),
+        ] {
+            for result in results {
+                let message = result.unwrap_err().to_string();
+                assert!(message.starts_with(&format!("the {what} of rank ")), "{message}");
+            }
+        }
+    }
 }

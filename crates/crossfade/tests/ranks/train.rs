@@ -144,6 +144,29 @@ fn a_rank_that_fails_stops_the_others_with_its_reason() {
     }
 }
 
+/// Only the first rank has a micro-batch, so that only its loss is not a number; the others get its number and reason.
+#[test]
+fn a_training_that_diverges_stops_all_ranks_with_the_one_and_its_reason() {
+    let diverging = |train: &mut crossfade::config::TrainConfig, optim: &mut crossfade::config::OptimConfig| {
+        (train.accumulate, train.steps) = (1, 50);
+        (optim.lr, optim.clip, optim.warmup) = (1e30, 0.0, 0);
+    };
+    let (mut network, mut first_stage) = (diffusion(""), autoencoder());
+    diverging(&mut network.train, &mut network.optim);
+    diverging(&mut first_stage.train, &mut first_stage.optim);
+    let fits: [Fit; 2] = [&|dir, resume, last| fit(&network, dir, resume, last), &|dir, resume, last| {
+        fit_autoencoder(&first_stage, dir, resume, last)
+    }];
+    for fit in fits {
+        let dir = tempfile::tempdir().unwrap();
+        let messages = on_ranks(3, |_| fit(dir.path(), false, u64::MAX).unwrap_err().to_string());
+        assert!(messages[0].starts_with("step ") && messages[0].contains("not finite"), "{}", messages[0]);
+        for message in &messages[1..] {
+            assert_eq!(*message, format!("rank 0 has failed: {}", messages[0]));
+        }
+    }
+}
+
 /// What is sent in a step is what docs/SCALING.md says, to the byte.
 #[test]
 fn bytes_sent_are_those_of_the_model() {

@@ -148,3 +148,45 @@ impl ModuleMapper for Replace {
         replaced(id, values, tensor.dims(), &tensor.device())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::config::RunConfig;
+    use crate::engine::Device;
+    use crate::ranks::{enter, threads};
+    use crossfade_math::PowerProfile;
+    use std::sync::Arc;
+
+    /// Averages and moments of a parameter are kept by its owner alone, so that their memory is divided by the number of ranks, up to
+    /// the largest parameter.
+    #[test]
+    fn the_memory_of_the_state_is_divided_by_the_ranks() {
+        let text = "[network]\nresolution = 8\nwidth = 16\nmult = [1, 2]\nblocks = 1\nattention = []\n";
+        let config = RunConfig::parse(text, "test").unwrap();
+        // The average, two moments and one further average.
+        let copies = 4;
+        for ranks in [1, 2, 3, 4, 8] {
+            let kept: Vec<(usize, usize, usize)> = std::thread::scope(|scope| {
+                let of = |group: Group| {
+                    enter(Arc::new(group));
+                    let net = config.network.init(config.ports(), 0, &Device::flex());
+                    let state = Optimiser::new(&net, |_| true).with_averages(vec![PowerProfile::new(0.05).unwrap()]);
+                    let sizes = state.names.iter().map(|(_, shape)| shape.iter().product::<usize>());
+                    let own = state.kept().into_iter().flatten().map(Vec::len).sum();
+                    (own, sizes.clone().sum(), sizes.max().unwrap())
+                };
+                let threads: Vec<_> =
+                    threads::groups(ranks).into_iter().map(|group| scope.spawn(move || of(group))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let (_, parameters, largest) = kept[0];
+            assert_eq!(kept.iter().map(|(own, ..)| own).sum::<usize>(), copies * parameters, "{ranks} ranks");
+            for (own, ..) in &kept {
+                let most = copies * (parameters / ranks + largest);
+                assert!(*own <= most && *own > 0, "{own} numbers on one of {ranks} ranks, {most} at most");
+            }
+        }
+    }
+}
