@@ -7,6 +7,7 @@ use crossfade::data::mat::{Value, parse_mat};
 use crossfade::data::zip::Zip;
 use crossfade::data::{Dataset, Split, dimensions};
 use crossfade::limits;
+use crossfade::metrics::Raster;
 use crossfade::metrics::edges::ground_truth::{load_detection, load_truth};
 use crossfade::metrics::features::{Input, Statistics, open};
 
@@ -61,9 +62,18 @@ pub const NPZ_NAMES: &[&str] =
 /// Kinds of numbers with their width.
 const KINDS: &[(&str, usize)] = &[("<f8", 8), ("<f4", 4), ("<i8", 8), ("|u1", 1), (">f8", 8), ("<i4", 4)];
 
-/// An npz: as it is, of arrays as they are, and of arrays whose headers fit.
+/// An npz: as it is, of arrays as they are, and of arrays whose headers fit; and an array that is read as an image.
 pub fn npz(input: &[u8]) {
-    let bytes = match kind(input, 3) {
+    let bytes = match kind(input, 4) {
+        (3, raw) => {
+            let path = file("npz/a.npy", raw);
+            if let Some(image) = accepted(Raster::load(&path)) {
+                let (width, height, channels) = image.size();
+                assert_eq!(image.values().count(), width * height * channels);
+                assert!(image.values().all(|value| (-127.5..=382.5).contains(&value)), "no brightness");
+            }
+            return;
+        }
         (0, raw) => raw.to_vec(),
         (1, rest) => zip_of(&entries(rest, NPZ_NAMES)),
         (_, rest) => {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum Error {
     /// A file or directory could not be read or written.
-    #[error("{}: {source}", path.shown())]
+    #[error("{}: {}", path.shown(), visible(&source.to_string()))]
     Io {
         /// The file concerned.
         path: PathBuf,
@@ -16,7 +16,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A file is not what it should be: damaged, foreign, too large or hostile.
-    #[error("{}: {}", path.shown(), visible_lines(message))]
+    #[error("{}: {}", path.shown(), indented(message))]
     File {
         /// The file concerned.
         path: PathBuf,
@@ -24,13 +24,13 @@ pub enum Error {
         message: String,
     },
     /// A request that cannot be fulfilled: a bad option, an unknown name, values that contradict each other.
-    #[error("{}", visible_lines(.0))]
+    #[error("{}", indented(.0))]
     Request(String),
     /// All problems of a configuration, one a line.
-    #[error("{}", visible_lines(&.0.join("\n")))]
+    #[error("{}", one_each(.0))]
     Config(Vec<String>),
     /// The run itself failed: the loss is NaN, or the device reported an error.
-    #[error("{}", visible_lines(.0))]
+    #[error("{}", indented(.0))]
     Run(String),
 }
 
@@ -72,9 +72,21 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |_| true)
 }
 
-/// As [`visible`], for texts of several lines.
+/// As [`visible`], for texts of several lines, all of which this program has made: what came from outside and is in them must be
+/// [`visible`] already, or it could add lines of its own.
 pub fn visible_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| !matches!(c, '\n' | '\t'))
+}
+
+/// A message of one line or with a list of lines below. A list is indented, whoever has made it, so that no message can add what
+/// looks like a line of this program.
+fn indented(text: &str) -> String {
+    visible_lines(text).lines().collect::<Vec<_>>().join("\n  ").replace("\n    ", "\n  ")
+}
+
+/// Problems, one a line.
+fn one_each(problems: &[String]) -> String {
+    problems.iter().map(|problem| visible(problem)).collect::<Vec<_>>().join("\n")
 }
 
 /// A path as it may be printed. A test refuses `Path::display` in the sources: it prints what is in a name as it is.

@@ -3,6 +3,7 @@
 //! A length, a count or a depth that a file states is not trusted before it was compared with its limit here, because it
 //! decides how much memory is allocated and how long a parser runs.
 mod archive;
+mod memory;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -12,6 +13,7 @@ use std::sync::Once;
 use crate::error::{Error, Result};
 
 pub use archive::{Archive, Counted, open_zip};
+pub use memory::{need, sharing};
 
 /// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -48,23 +50,33 @@ macro_rules! limits {
 
 limits! {
     /// The largest photographs have about 100 MB.
-    IMAGE_FILE = "image file", 256 << 20, Bytes;
+    IMAGE_FILE = "image file", 128 << 20, Bytes;
     /// 8192x8192.
     IMAGE_PIXELS = "pixels of an image", 64 << 20, Pixels;
-    /// `IMAGE_PIXELS` of 16-bit RGB. Turning it or making 8 bits of it takes as much again.
-    IMAGE_MEMORY = "memory of an image decoder", 384 << 20, Bytes;
+    /// `IMAGE_PIXELS` of 8-bit RGBA, and a third of it with 16 bits. Turning it or converting it takes as much again.
+    IMAGE_MEMORY = "decoded image, in its own format or with 16 bits", 256 << 20, Bytes;
+    /// One image at the limits, with its file and a copy. Other threads wait until it is done.
+    SHARED_MEMORY = "images and maps that all threads work on at once", 640 << 20, Bytes;
     /// A metric of pairs holds one channel of both images as 64-bit numbers: 512 MiB.
     METRIC_PIXELS = "pixels of an image that PSNR, SSIM and MS-SSIM compare", 32 << 20, Pixels;
+    /// 3840x2160 in colour. They are held as 64-bit numbers.
+    METRIC_NUMBERS = "numbers of an array of NumPy that is compared as an image", 24 << 20, Count;
+    /// The features of AlexNet take about 200 bytes for each pixel.
+    LPIPS_PIXELS = "pixels of an image that LPIPS compares with AlexNet", 4 << 20, Pixels;
     /// The features of VGG-16 take about 1 kB for each pixel.
-    LPIPS_PIXELS = "pixels of an image that LPIPS compares", 4 << 20, Pixels;
+    LPIPS_VGG_PIXELS = "pixels of an image that LPIPS compares with VGG-16", 1 << 19, Pixels;
+    /// The filtered planes of random-frechet take about 120 bytes for each pixel.
+    FILTER_PIXELS = "pixels of an image that random-frechet compares", 4 << 20, Pixels;
     /// 4,096 of 64x64 pixels. Each is held with the nearest one and with what is drawn of both.
     NEAREST_PIXELS = "pixels of all samples whose nearest images are searched", 16 << 20, Pixels;
-    /// 2048x2048. A network of 32 channels holds some hundred bytes of each pixel, and a sheet shows 16 images.
-    AUTOENCODER_PIXELS = "pixels of an image that an autoencoder reconstructs", 4 << 20, Pixels;
+    /// 1024x1024. A network of 32 channels holds about 800 bytes of each pixel.
+    AUTOENCODER_PIXELS = "pixels of an image that an autoencoder reconstructs", 1 << 20, Pixels;
     /// 3840x2160. Distances and weights of each pixel take ten 64-bit numbers.
     MAP_PIXELS = "pixels of a map that a metric compares", 8 << 20, Pixels;
     /// Their numbers are drawn before the first subset is measured.
     KID_IMAGES = "images that KID draws, over all subsets", 32 << 20, Count;
+    /// Three matrices of each class. Ten classes of Inception's 2,048 features take 960 MiB.
+    CLASS_MATRICES = "matrices of all classes whose distances are measured", 1 << 30, Bytes;
     /// A recipe takes a few kB.
     PNG_TEXT = "texts of a PNG that are read, decompressed, in all", 1 << 20, Bytes;
     /// ImageNet has 1.3 million images. Each entry takes some hundred bytes.
@@ -73,22 +85,30 @@ limits! {
     ZIP_IMAGE = "image in a zip, unpacked", 64 << 20, Bytes;
     /// The training images of MNIST take 47 MB, those of EMNIST 547 MB.
     IDX_FILE = "IDX file, unpacked", 640 << 20, Bytes;
+    /// 4096x4096. Images of MNIST have 28x28.
+    IDX_PIXELS = "pixels of an image in an IDX file", 16 << 20, Pixels;
+    /// ImageNet has 1,000. More would be a slip, such as one folder for every image.
+    CLASSES = "classes of a data set", 4096, Count;
     /// A batch of CIFAR-10 takes 31 MB. Five of them are in memory.
     CIFAR_FILE = "file of CIFAR-10", 128 << 20, Bytes;
     /// The annotations of BSDS500 take less than 1 MB.
     MAT_FILE = "MATLAB file, packed and unpacked", 64 << 20, Bytes;
+    /// MATLAB's own names have 63. Every element of a structure has its own copies of the names of its fields.
+    MAT_NAME = "name of a field in a MATLAB file", 256, Bytes;
     /// Annotations are nested four deep.
     MAT_DEPTH = "nesting of a MATLAB file", 16, Depth;
     /// A file of BSDS500 has about 40.
     MAT_ARRAYS = "arrays of a MATLAB file", 1 << 18, Count;
     /// Each is kept as 64 bits, and those of a map twice.
-    MAT_NUMBERS = "numbers of a MATLAB file", 32 << 20, Count;
+    MAT_NUMBERS = "numbers of a MATLAB file", 16 << 20, Count;
     /// Statistics have seven arrays.
     NPZ_ENTRIES = "arrays of an npz", 4096, Count;
     /// The products of 2,896 features as 64-bit numbers; Inception has 2,048. Statistics have two of them, a distance more.
     NPZ_ARRAY = "array of numbers in an npz", 64 << 20, Bytes;
     /// NumPy pads headers to 64 bytes.
-    NPZ_HEADER = "header of an array in an npz", 1 << 16, Bytes;
+    NPY_HEADER = "header of an array of NumPy", 1 << 16, Bytes;
+    /// The names of a protocol and of weights.
+    NPZ_TEXT = "text in an npz", 1 << 10, Bytes;
     /// Compressed images are unpacked into memory: 50,000 of 64x64 pixels. Others are read in place, without a limit.
     NPZ_IMAGES = "compressed images in an npz, unpacked", 640 << 20, Bytes;
     /// The largest network of this toolkit needs 0.2 MB.
@@ -161,8 +181,8 @@ impl Limit {
         match (self.unit, round) {
             (Unit::Bytes, Some((size, prefix))) => format!("{} {prefix}B", self.max / size),
             (Unit::Bytes, None) => format!("{} bytes", self.max),
-            (Unit::Pixels, _) => format!("{} million", self.max >> 20),
-            (Unit::Count | Unit::Depth, _) => self.max.to_string(),
+            (Unit::Pixels, _) if self.max.is_multiple_of(1 << 20) => format!("{} million", self.max >> 20),
+            (Unit::Pixels | Unit::Count | Unit::Depth, _) => self.max.to_string(),
         }
     }
 

@@ -254,6 +254,61 @@ fn edges_are_bounded_and_best_for_the_truth() {
     }
 }
 
+/// Stretching a map first is the same as measuring the stretched one, and binary maps stay what they are.
+#[test]
+fn maps_are_normalised_and_cut_as_the_settings_say() {
+    use crossfade::metrics::saliency::{Normalise, SaliencyConfig, Size, evaluate};
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, width: usize, pixels: &[u8]| {
+        let path = dir.path().join(name);
+        let image = Image::new(width, pixels.len() / width, 1, pixels.to_vec());
+        std::fs::write(&path, image.encode_png(&[]).unwrap()).unwrap();
+        path
+    };
+    let soft = file("soft.png", 4, &[51, 102, 153, 204, 51, 51, 204, 102]);
+    let mask = file("mask.png", 4, &[0, 0, 255, 255, 0, 0, 255, 0]);
+    let of = |map: &std::path::Path, config: SaliencyConfig| {
+        evaluate(map, &mask, &config, &mut |_, _| ()).map(|found| found.images[0].clone())
+    };
+    let plain = SaliencyConfig::default();
+    let score = |map, normalise, binarise| {
+        let mut scores = of(map, SaliencyConfig { normalise, binarise, ..plain }).unwrap();
+        scores.name.clear();
+        scores
+    };
+    // 0.2 … 0.8 becomes 0 … 1, with 85 and 170 between.
+    let stretched = file("stretched.png", 4, &[0, 85, 170, 255, 0, 0, 255, 85]);
+    let (ours, theirs) = (score(&soft, Normalise::MinMax, None), score(&stretched, Normalise::None, None));
+    for (a, b) in [(ours.mae, theirs.mae), (ours.weighted_f, theirs.weighted_f), (ours.s, theirs.s)] {
+        assert!(near(a, b, 1e-12), "{a} {b}");
+    }
+    // Divided by the maximum, 0.25 … 1; the MAE is that of the stretched map.
+    let divided = file("divided.png", 4, &[64, 128, 191, 255, 64, 64, 255, 128]);
+    let (ours, theirs) = (score(&soft, Normalise::Toolbox, None), score(&divided, Normalise::None, None));
+    assert!(near(ours.s, theirs.s, 0.01) && near(ours.mae, score(&stretched, Normalise::None, None).mae, 1e-12));
+    assert!(!near(ours.mae, theirs.mae, 0.01));
+    // Cut at 0.5 after stretching; at 0.7 one pixel of the object is lost.
+    let cut = score(&soft, Normalise::MinMax, Some(0.5));
+    assert_eq!((cut.mae, cut.max_f), (0.0, 1.0));
+    assert!(near(score(&soft, Normalise::MinMax, Some(0.7)).mae, 1.0 / 8.0, 1e-12));
+    assert!(near(score(&soft, Normalise::Toolbox, Some(0.8)).mae, 1.0 / 8.0, 1e-12), "0.75 of the maximum is below");
+    // A flat map is never stretched, and the report says so.
+    let flat = file("flat.png", 4, &[102; 8]);
+    for normalise in [Normalise::None, Normalise::MinMax] {
+        assert!(near(score(&flat, normalise, None).mae, (5.0 * 0.4 + 3.0 * 0.6) / 8.0, 1e-12), "{normalise:?}");
+    }
+    let report = evaluate(&flat, &mask, &SaliencyConfig { normalise: Normalise::MinMax, ..plain }, &mut |_, _| ());
+    assert!(report.unwrap().report.warnings.iter().any(|w| w.contains("1 maps have one value everywhere")));
+    for bad in [0.0, 1.0, -0.5, f64::NAN] {
+        let message = error(of(&soft, SaliencyConfig { binarise: Some(bad), ..plain }));
+        assert!(message.contains("between 0 and 1"), "{bad}: {message}");
+    }
+    // A map of another size is refused, or fitted.
+    let small = file("small.png", 2, &[0, 255]);
+    assert!(error(of(&small, plain)).contains("2x1 pixels, but its mask has 4x2"));
+    assert!(of(&small, SaliencyConfig { size: Size::Mask, ..plain }).unwrap().mae < 0.4);
+}
+
 fn error(result: crossfade::Result<impl Sized>) -> String {
     result.map(|_| ()).unwrap_err().to_string()
 }

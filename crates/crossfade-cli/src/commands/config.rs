@@ -151,7 +151,7 @@ fn check(files: &[PathBuf], context: &Context) -> Result<()> {
         match parameters {
             Ok(parameters) => good.push((file, parameters)),
             Err(Error::Config(found)) => problems.extend(found),
-            Err(other) => problems.push(other.to_string()),
+            Err(other) => problems.extend(other.to_string().lines().map(str::to_string)),
         }
     }
     let lines: Vec<_> = good.iter().map(|(f, n)| format!("{}: ok, {} parameters", f.shown(), thousands(*n))).collect();

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::DataConfig;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, visible};
 
 /// Number of images between two calls of the progress function.
 const CHUNK: usize = 64;
@@ -75,8 +75,7 @@ pub fn check(config: &DataConfig, progress: &mut dyn FnMut(usize, usize)) -> Res
         let found: Vec<_> = (start..end)
             .into_par_iter()
             .map(|k| {
-                let image = set.get(k)?;
-                let size = (image.width, image.height, image.channels);
+                let size = set.get(k).map(|image| (image.width, image.height, image.channels))?;
                 match set.label(k)? {
                     Some(map) if (map.width, map.height) != (size.0, size.1) => {
                         let problem = format!("has {}x{} pixels, its map {}x{}", size.0, size.1, map.width, map.height);
@@ -103,7 +102,7 @@ pub fn check(config: &DataConfig, progress: &mut dyn FnMut(usize, usize)) -> Res
 
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.source)?;
+        writeln!(f, "{}", visible(&self.source))?;
         writeln!(f, "readable: {} of {}", self.readable, self.images)?;
         for (channels, count) in &self.channels {
             writeln!(f, "{}: {count}", if *channels == 1 { "grey" } else { "colour" })?;
@@ -120,13 +119,13 @@ impl fmt::Display for CheckReport {
             writeln!(f, "classes: {} (network.classes = {0})", self.classes.len())?;
         }
         for (name, count) in self.classes.iter().take(MAX_CLASSES_LISTED) {
-            writeln!(f, "  {name}: {count}")?;
+            writeln!(f, "  {}: {count}", visible(name))?;
         }
         if self.classes.len() > MAX_CLASSES_LISTED {
             writeln!(f, "  and {} more classes", self.classes.len() - MAX_CLASSES_LISTED)?;
         }
         for image in self.unreadable.iter().take(MAX_LISTED) {
-            writeln!(f, "unreadable: {}", image.reason)?;
+            writeln!(f, "unreadable: {}", visible(&image.reason))?;
         }
         if self.unreadable.len() > MAX_LISTED {
             writeln!(f, "and {} more unreadable images", self.unreadable.len() - MAX_LISTED)?;

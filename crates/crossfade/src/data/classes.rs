@@ -2,9 +2,7 @@
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
-
-/// The largest number of classes; more would be a slip, such as one folder for every image.
-pub const MAX_CLASSES: usize = 4096;
+use crate::limits::CLASSES;
 
 /// The classes of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,11 +18,8 @@ impl Classes {
     /// largest one. `origin` is the file that errors name.
     pub fn new(of: Vec<u32>, names: Option<Vec<String>>, origin: &str) -> Result<Self> {
         let count = of.iter().max().map_or(0, |&largest| largest as usize + 1);
-        let names = names.unwrap_or_else(|| numbers(count.min(MAX_CLASSES + 1)));
-        if count > MAX_CLASSES || names.len() > MAX_CLASSES {
-            let found = count.max(names.len());
-            return Err(Error::file(origin, format!("has {found} classes; at most {MAX_CLASSES} are possible")));
-        }
+        let names = names.unwrap_or_else(|| numbers(count.min(CLASSES.size() + 1)));
+        CLASSES.check(count.max(names.len()) as u64).map_err(|why| Error::file(origin, why))?;
         if let Some(image) = of.iter().position(|&class| class as usize >= names.len()) {
             let problem = format!("image {image} has class {}, but there are {} names", of[image], names.len());
             return Err(Error::file(origin, problem));
@@ -55,7 +50,7 @@ impl Classes {
         // In the order of bytes, as the images.
         names.sort_unstable();
         names.dedup();
-        if names.len() < 2 || names.len() > MAX_CLASSES {
+        if names.len() < 2 || names.len() > CLASSES.size() {
             return Ok(None);
         }
         let class = |directory: &str| names.binary_search(&directory).map_or(0, |class| class as u32);
@@ -99,8 +94,8 @@ mod tests {
             (vec![0, 2], names(&["a", "b"]), "image 1 has class 2"),
             (vec![0], names(&["a", "a"]), "both named"),
             (vec![0], names(&["a", " "]), "plain text"),
-            (vec![5000], None, "at most 4096"),
-            (vec![u32::MAX], None, "at most 4096"),
+            (vec![4096], None, "4097 is more than the limit of 4096"),
+            (vec![u32::MAX], None, "4294967296 is more than the limit"),
         ] {
             let message = Classes::new(of, given, "x").unwrap_err().to_string();
             assert!(message.contains(problem), "{message}");

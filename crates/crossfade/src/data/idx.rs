@@ -6,7 +6,7 @@ use flate2::bufread::GzDecoder;
 
 use super::{Classes, Dataset, Image};
 use crate::error::{Error, Result, Shown};
-use crate::limits::{self, IDX_FILE};
+use crate::limits::{self, IDX_FILE, IDX_PIXELS};
 
 /// Two zero bytes, then the codes for 8-bit unsigned values and three dimensions.
 const MAGIC: [u8; 4] = [0, 0, 8, 3];
@@ -43,12 +43,12 @@ impl Idx {
         let size = |at: usize| u64::from(u32::from_be_bytes([0, 1, 2, 3].map(|i| header[at + i])));
         let (count, height, width) = (size(4), size(8), size(12));
         let area = height * width;
-        if count == 0 || area == 0 || area > 1 << 24 || count.saturating_mul(area) > IDX_FILE.max {
-            return Err(Error::file(
-                &path,
-                format!("claims {count} images of {width}x{height}; at most {} MiB are read", IDX_FILE.max >> 20),
-            ));
-        }
+        let all = count.saturating_mul(area);
+        let limits = || if all == 0 { Err("nothing is in it".into()) } else { IDX_FILE.check(all) };
+        IDX_PIXELS
+            .check(area)
+            .and_then(|()| limits())
+            .map_err(|why| Error::file(&path, format!("claims {count} images of {width}x{height}: {why}")))?;
         let expected = count * area;
         let pixels = limits::take_sized(reader, expected).map_err(|e| Error::file(&path, format!("damaged: {e}")))?;
         let got = pixels.len() as u64;

@@ -67,7 +67,7 @@ impl Image {
     /// 16-bit and palette images become 8-bit, the EXIF orientation is applied, and colour profiles are ignored (as
     /// in PIL). Transparent pixels are blended with white, since the colours hidden under them are arbitrary.
     pub fn decode(bytes: &[u8], name: impl AsRef<Path>) -> Result<Self> {
-        Ok(Self::from_dynamic(decode_upright(bytes, name.as_ref())?))
+        limits::sharing(|| Ok(Self::from_dynamic(decode_upright(bytes, name.as_ref())?)))
     }
 
     pub(super) fn from_dynamic(image: DynamicImage) -> Self {
@@ -169,12 +169,14 @@ pub fn mirrored(i: usize, n: usize) -> usize {
     if n == 1 { 0 } else { at.min(period - at) }
 }
 
-/// Decodes a PNG, JPEG or WebP within limits and applies its EXIF orientation.
+/// Decodes a PNG, JPEG or WebP within limits and applies its EXIF orientation. Must be called within [`limits::sharing`].
 pub(super) fn decode_upright(bytes: &[u8], name: &Path) -> Result<DynamicImage> {
     limits::guarded(name, || {
         let bytes = without_unused_chunks(bytes);
         let bad = |e: image::ImageError| Error::file(name, format!("not a readable image: {e}"));
         let mut decoder = opened(&bytes, name)?;
+        // The file with its copy, and the image twice, because it may be turned and is converted.
+        limits::need(2 * bytes.len() as u64 + 2 * decoder.total_bytes());
         let orientation = decoder.orientation().map_err(bad)?;
         let mut image = DynamicImage::from_decoder(decoder).map_err(bad)?;
         image.apply_orientation(orientation);
@@ -230,9 +232,8 @@ fn opened<'a>(bytes: &'a [u8], name: &Path) -> Result<impl ImageDecoder + 'a> {
     reader.limits(limits);
     let decoder = reader.into_decoder().map_err(|e| bad(e.to_string()))?;
     let (width, height) = decoder.dimensions();
-    if u64::from(width) * u64::from(height) > IMAGE_PIXELS.max {
-        return Err(bad(format!("{width}x{height} pixels, more than the limit of {}", IMAGE_PIXELS.amount())));
-    }
+    let pixels = IMAGE_PIXELS.check(u64::from(width) * u64::from(height));
+    pixels.map_err(|why| bad(format!("{width}x{height} pixels: {why}")))?;
     if width == 0 || height == 0 {
         return Err(bad("no pixels".into()));
     }

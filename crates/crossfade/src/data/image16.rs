@@ -36,10 +36,16 @@ impl Image16 {
 
     /// Decodes a PNG, JPEG or WebP and applies its EXIF orientation; `name` is used in error messages.
     pub fn decode(bytes: &[u8], name: impl AsRef<Path>) -> Result<Self> {
-        let image = decode_upright(bytes, name.as_ref())?;
+        limits::sharing(|| Self::of(decode_upright(bytes, name.as_ref())?, name.as_ref()))
+    }
+
+    fn of(image: DynamicImage, name: &Path) -> Result<Self> {
         let (width, height) = (image.width() as usize, image.height() as usize);
         let color = image.color();
         let deep = color.bytes_per_pixel() > color.channel_count();
+        // With alpha the values are held twice for a moment.
+        let values = width as u64 * height as u64 * u64::from(color.channel_count());
+        limits::IMAGE_MEMORY.check(2 * values).map_err(|why| Error::file(name, why))?;
         let (channels, all) = match (color.has_color(), color.has_alpha()) {
             (false, false) => (1, image.into_luma16().into_raw()),
             (false, true) => (1, image.into_luma_alpha16().into_raw()),

@@ -34,9 +34,13 @@ impl LabelMap {
 
     /// Decodes a PNG, JPEG or WebP. 16-bit grey keeps its precision; colours are converted to grey as PIL does.
     pub fn decode(bytes: &[u8], name: impl AsRef<Path>) -> Result<Self> {
-        Ok(match decode_upright(bytes, name.as_ref())? {
-            DynamicImage::ImageLuma16(map) => Self::new(map.width() as usize, map.height() as usize, map.into_raw()),
-            other => Self::from_image(&Image::from_dynamic(other)),
+        limits::sharing(|| {
+            Ok(match decode_upright(bytes, name.as_ref())? {
+                DynamicImage::ImageLuma16(map) => {
+                    Self::new(map.width() as usize, map.height() as usize, map.into_raw())
+                }
+                other => Self::from_image(&Image::from_dynamic(other)),
+            })
         })
     }
 

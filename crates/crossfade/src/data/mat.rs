@@ -11,8 +11,6 @@ use crate::limits;
 const MAX_BYTES: usize = limits::MAT_FILE.size();
 /// Limit of the nesting of cells and structures; the parser is recursive.
 const MAX_DEPTH: usize = limits::MAT_DEPTH.size();
-/// Limit of the name of a field; MATLAB's own is 63 characters. Every element of a structure has its own copies of the names.
-const MAX_NAME: usize = 256;
 const HEADER: usize = 128;
 
 /// One variable, cell or field.
@@ -61,12 +59,13 @@ impl Value {
 
 /// The variables of a file, by name.
 pub(crate) fn read_mat(path: &Path) -> Result<Vec<(String, Value)>> {
-    parse_mat(&limits::read(path, &limits::MAT_FILE)?, path)
+    limits::sharing(|| parse_mat(&limits::read(path, &limits::MAT_FILE)?, path))
 }
 
 /// The variables in the `bytes` of a file; `name` is used in error messages.
 pub fn parse_mat(bytes: &[u8], name: impl AsRef<Path>) -> Result<Vec<(String, Value)>> {
-    parse(bytes).map_err(|problem| Error::file(name, format!("not a readable MATLAB file: {problem}")))
+    let parsed = limits::sharing(|| parse(bytes));
+    parsed.map_err(|problem| Error::file(name, format!("not a readable MATLAB file: {problem}")))
 }
 
 type Parsed<T> = std::result::Result<T, String>;
@@ -200,6 +199,8 @@ impl Budget {
                 let (kind, bytes) = data.element()?;
                 let left = self.numbers.checked_sub(bytes.len() / width(kind)?);
                 self.numbers = left.ok_or(format!("more than {} numbers", limits::MAT_NUMBERS.max))?;
+                // As 64 bits, and again where they are put into rows.
+                limits::need(16 * (bytes.len() / width(kind)?) as u64);
                 let values = numbers(kind, bytes)?;
                 if values.len() != count {
                     return Err(format!("`{name}` has {} values for the size {dims:?}", values.len()));
@@ -224,9 +225,7 @@ impl Budget {
         let length = words(data.element_of(INT32, "length of field names")?).next();
         let length = length.ok_or("no length of field names")? as usize;
         let names = data.element_of(INT8, "field names")?;
-        if length > MAX_NAME {
-            return Err(format!("field names of {length} bytes, more than {MAX_NAME}"));
-        }
+        limits::MAT_NAME.check(length as u64).map_err(|why| format!("field names: {why}"))?;
         let names: Vec<String> = names.chunks_exact(length.max(1)).map(text).collect();
         // Without fields nothing is read for an element, so that their number could be anything.
         if length == 0 || names.is_empty() {

@@ -9,7 +9,7 @@ use super::Image;
 
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
-use crate::limits::IMAGE_PIXELS;
+use crate::limits::{IMAGE_PIXELS, need, sharing};
 
 /// The scale of a resize as a ratio of integers, so that 1/3 is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,18 +131,25 @@ pub fn imresize(image: &Image, scale: Scale) -> Result<Image> {
 
 /// Resizes the image file `from` into the PNG `to`, cut to multiples of `multiple` first; errors name the file.
 pub fn imresize_file(from: &Path, to: &Path, scale: Scale, multiple: usize) -> Result<()> {
-    let image = Image::read(from)?;
-    let resized = crop_to_multiple(&image, multiple).and_then(|image| imresize(&image, scale));
-    let resized = resized.map_err(|e| Error::file(from, e.to_string()))?;
-    write_atomic(to, &resized.encode_png(&[])?)
+    sharing(|| {
+        let image = Image::read(from)?;
+        // Both passes hold a picture.
+        need(2 * (scale.side(image.width) * scale.side(image.height) * image.channels) as u64);
+        let resized = crop_to_multiple(image, multiple).and_then(|image| imresize(&image, scale));
+        let resized = resized.map_err(|e| Error::file(from, e.to_string()))?;
+        write_atomic(to, &resized.encode_png(&[])?)
+    })
 }
 
 /// The upper left part whose sides are multiples of `n`; an error if there is none.
-pub(crate) fn crop_to_multiple(image: &Image, n: usize) -> Result<Image> {
+pub(crate) fn crop_to_multiple(image: Image, n: usize) -> Result<Image> {
     let n = n.max(1);
     let (width, height) = (image.width / n * n, image.height / n * n);
     if width == 0 || height == 0 {
         return Err(Error::request(format!("has {}x{} pixels, less than {n}", image.width, image.height)));
+    }
+    if (width, height) == (image.width, image.height) {
+        return Ok(image);
     }
     let rows = image.pixels.chunks_exact(image.width * image.channels).take(height);
     let pixels = rows.flat_map(|row| &row[..width * image.channels]).copied().collect();
@@ -179,10 +186,10 @@ mod tests {
     #[test]
     fn images_are_cut_to_multiples() {
         let image = Image::new(5, 3, 1, (0..15).collect());
-        let cut = crop_to_multiple(&image, 2).unwrap();
+        let cut = crop_to_multiple(image.clone(), 2).unwrap();
         assert_eq!((cut.width, cut.height, cut.pixels), (4, 2, vec![0, 1, 2, 3, 5, 6, 7, 8]));
-        assert!(crop_to_multiple(&image, 4).is_err());
-        assert_eq!(crop_to_multiple(&image, 1).unwrap(), image);
+        assert!(crop_to_multiple(image.clone(), 4).is_err());
+        assert_eq!(crop_to_multiple(image.clone(), 1).unwrap(), image);
         let wide = Image::new(20_000, 1, 1, vec![0; 20_000]);
         assert!(imresize(&wide, Scale { up: 64, down: 1 }).unwrap_err().to_string().contains("1280000x64"));
     }

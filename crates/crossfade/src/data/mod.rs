@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::limits::sharing;
 
 pub mod check;
 pub mod cifar10;
@@ -260,13 +261,15 @@ impl Dataset for Fitted {
     /// Converts channels, then crops, then resizes, in the order of the usual PyTorch pipelines
     /// (`Image.open(f).convert("RGB")` comes first), because each step rounds.
     fn get(&self, index: usize) -> Result<Image> {
-        let image = self.source.get(index)?;
-        let image = image.with_channels(self.channels);
-        let square = match self.fit {
-            Fit::Crop => image.centre_square(),
-            Fit::Stretch => Cow::Borrowed(&*image),
-        };
-        Ok(resize(&square, self.resolution, self.resolution, self.filter, PassOrder::HorizontalFirst))
+        sharing(|| {
+            let image = self.source.get(index)?;
+            let image = image.with_channels(self.channels);
+            let square = match self.fit {
+                Fit::Crop => image.centre_square(),
+                Fit::Stretch => Cow::Borrowed(&*image),
+            };
+            Ok(resize(&square, self.resolution, self.resolution, self.filter, PassOrder::HorizontalFirst))
+        })
     }
 
     fn name(&self, index: usize) -> String {

@@ -43,7 +43,7 @@ impl Zip {
         let (mut entries, mut labels) = (Vec::new(), None);
         for index in 0..directory.len() {
             let name = directory.entry(index).and_then(|e| e.name().map(|n| n.into_owned()));
-            let name = name.map_err(|e| Error::file(path, format!("entry {index}: {e}")))?;
+            let name = name.map_err(|e| Error::file(path, format!("entry {index}: {}", visible(&e.to_string()))))?;
             // Archives made on macOS contain a hidden companion for every image.
             let hidden = name.split('/').any(|part| part.starts_with('.') && part != "." && part != "..");
             let last = name.rsplit('/').next().unwrap_or_default();
@@ -102,7 +102,7 @@ impl Dataset for Zip {
         let parsed = self.labels.map(|index| -> Result<DatasetJson> {
             let wrong = |e| {
                 let advice = "expected \"labels\": [[\"file\", class], …] with whole numbers from 0";
-                Error::file(&self.path, format!("{LABELS}: {e}; {advice}"))
+                Error::file(&self.path, format!("{LABELS}: {}; {advice}", visible(&format!("{e}"))))
             };
             serde_json::from_slice(&self.read(index, LABELS)?).map_err(wrong)
         });
@@ -112,7 +112,10 @@ impl Dataset for Zip {
         let labels: HashMap<String, u32> =
             labels.into_iter().map(|(name, class)| (name.replace('\\', "/"), class)).collect();
         let class = |(_, name): &(usize, String)| {
-            labels.get(name).copied().ok_or_else(|| Error::file(&self.path, format!("{LABELS} has no label of {name}")))
+            labels
+                .get(name)
+                .copied()
+                .ok_or_else(|| Error::file(&self.path, format!("{LABELS} has no label of {}", visible(name))))
         };
         let of = self.entries.iter().map(class).collect::<Result<_>>()?;
         Classes::new(of, classes, &origin).map(Some)

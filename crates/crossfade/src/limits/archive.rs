@@ -13,7 +13,13 @@ use super::{Limit, open};
 use crate::error::{Error, Result};
 
 /// The first bytes of an entry of the directory.
-const ENTRY: u32 = u32::from_be_bytes(*b"PK\x01\x02");
+const ENTRY: &[u8] = b"PK\x01\x02";
+/// The least that an entry of the directory takes.
+const ENTRY_BYTES: u64 = 46;
+/// The first bytes of the record that tells the number of entries with 64 bits.
+const RECORD: &[u8] = b"PK\x06\x06";
+/// The bytes of that record up to the number, which are fewer than those of an entry.
+const RECORD_BYTES: usize = 40;
 /// The end of the directory is also read where its end is searched, so that some entries count twice.
 const TWICE: u64 = 4096;
 /// Nothing is counted any more.
@@ -25,8 +31,10 @@ pub type Archive = ZipArchive<BufReader<Counted>>;
 /// A file in which entries of the directory of a zip are counted.
 pub struct Counted {
     file: File,
-    /// The last four bytes.
-    last: u32,
+    /// The bytes of the file.
+    length: u64,
+    /// The last bytes, too few for a record.
+    last: Vec<u8>,
     /// How many more may come.
     left: Arc<AtomicU64>,
 }
@@ -38,11 +46,26 @@ impl Read for Counted {
         if left == NO_LIMIT {
             return Ok(n);
         }
+        self.last.extend(&buffer[..n]);
         let mut found = 0;
-        for &byte in &buffer[..n] {
-            self.last = self.last << 8 | u32::from(byte);
-            found += u64::from(self.last == ENTRY);
+        for bytes in self.last.windows(RECORD_BYTES) {
+            if bytes.starts_with(ENTRY) {
+                found += 1;
+            } else if let (true, Some(number)) = (bytes.starts_with(RECORD), bytes.last_chunk()) {
+                // The reader of zips makes room for as many as this says.
+                let number = u64::from_le_bytes(*number);
+                if number.saturating_mul(ENTRY_BYTES) > self.length {
+                    let message = format!("{number} entries do not fit into {} bytes", self.length);
+                    return Err(std::io::Error::other(message));
+                }
+                if number > left {
+                    self.left.store(0, Ordering::Relaxed);
+                    return Err(std::io::Error::other("too many entries"));
+                }
+            }
         }
+        let kept = self.last.len().saturating_sub(RECORD_BYTES - 1);
+        self.last.drain(..kept);
         self.left.store(left.saturating_sub(found), Ordering::Relaxed);
         if found > left { Err(std::io::Error::other("too many entries")) } else { Ok(n) }
     }
@@ -50,7 +73,7 @@ impl Read for Counted {
 
 impl Seek for Counted {
     fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
-        self.last = 0;
+        self.last.clear();
         self.file.seek(to)
     }
 }
@@ -58,7 +81,9 @@ impl Seek for Counted {
 /// Opens a zip with at most `limit` entries; `problem` is told of one that cannot be read.
 pub fn open_zip(path: &Path, limit: &Limit, problem: impl FnOnce(ZipError) -> Error) -> Result<Archive> {
     let left = Arc::new(AtomicU64::new(limit.max + TWICE));
-    let file = Counted { file: open(path)?, last: 0, left: Arc::clone(&left) };
+    let file = open(path)?;
+    let length = file.metadata().map_err(Error::io(path))?.len();
+    let file = Counted { file, length, last: vec![], left: Arc::clone(&left) };
     let too_many = |why| Error::file(path, why);
     let archive = ZipArchive::new(BufReader::new(file)).map_err(|e| match left.load(Ordering::Relaxed) {
         0 => too_many(limit.reason("the number of its entries")),
@@ -91,6 +116,34 @@ mod tests {
         let mut text = String::new();
         archive.by_index(5999).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "PK\x01\x02 is no entry here");
+        // The same where the number is said with 64 bits, and where it is not true: whoever believed it would make room for that
+        // many.
+        let bytes = std::fs::read(&path).unwrap();
+        let (rest, end) = bytes.split_at(bytes.len() - 22);
+        let stated = |number: u64| {
+            let (size, start) = (&end[12..16], &end[16..20]);
+            let record = [
+                &b"PK\x06\x06\x2c\0\0\0\0\0\0\0\x2d\0\x2d\0\0\0\0\0\0\0\0\0"[..],
+                &[number.to_le_bytes(); 2].concat(),
+                &[size, &[0; 4], start, &[0; 4]].concat(),
+            ];
+            let locator = [b"PK\x06\x07\0\0\0\0".as_slice(), &(rest.len() as u64).to_le_bytes(), &[1, 0, 0, 0]];
+            let last = [&end[..8], &[0xff; 12], &end[20..]].concat();
+            std::fs::write(&path, [rest, &record.concat(), &locator.concat(), &last].concat()).unwrap();
+        };
+        stated(6000);
+        assert_eq!(opened(6000).unwrap().len(), 6000);
+        for (number, max, problem) in [
+            (50_000, 2000, "the number of its entries is more than the limit of 2000"),
+            (1 << 40, 1 << 50, "entries do not fit"),
+            (u64::MAX, 6000, "entries do not fit"),
+        ] {
+            stated(number);
+            let limit = Limit { name: "a test", max, unit: Unit::Count };
+            let message = open_zip(&path, &limit, |e| Error::file("b.zip", e.to_string())).err().unwrap().to_string();
+            assert!(message.contains(problem), "{message}");
+        }
+        std::fs::write(&path, bytes).unwrap();
         // Above the limit by little, and by so much that the directory is not read to its end.
         for max in [5999, 1000] {
             let message = opened(max).err().unwrap().to_string();

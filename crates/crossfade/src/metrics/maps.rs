@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::data::Image;
 use crate::error::{Error, Result, Shown};
-use crate::limits::MAP_PIXELS;
+use crate::limits::{MAP_PIXELS, need, sharing};
 
 /// A grey map, top row first, with values from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,11 +33,16 @@ pub struct Mask {
     pub bits: Vec<bool>,
 }
 
+/// What a metric holds of each pixel of a map: distances, weights and errors as 64-bit numbers.
+const BYTES: u64 = 80;
+
 impl Map {
     /// Reads a map or a mask from an image file.
     pub fn read(path: &Path) -> Result<Image> {
         let image = Image::read(path)?;
-        MAP_PIXELS.check((image.width * image.height) as u64).map_err(|why| Error::file(path, why))?;
+        let pixels = (image.width * image.height) as u64;
+        MAP_PIXELS.check(pixels).map_err(|why| Error::file(path, why))?;
+        sharing(|| need(pixels * BYTES));
         Ok(image)
     }
 
@@ -88,7 +93,7 @@ pub(super) fn each<T: Send>(
 ) -> Result<Vec<T>> {
     let progress = Mutex::new((0, progress));
     let counted = |pair: &MapFiles| -> Result<T> {
-        let measured = measure(pair)?;
+        let measured = sharing(|| measure(pair))?;
         if let Ok(mut progress) = progress.lock() {
             progress.0 += 1;
             let done = progress.0;
@@ -163,4 +168,78 @@ fn list(folder: &Path, endings: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
         return Err(Error::file(folder, format!("no files that end in {} here", endings.join(", "))));
     }
     Ok(files)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_evenly_spaced_between_zero_and_one() {
+        assert_eq!(levels(1), [0.5]);
+        assert_eq!(levels(3), [0.25, 0.5, 0.75]);
+        let many = levels(99);
+        assert_eq!((many.len(), many[0], many[98]), (99, 0.01, 0.99));
+        assert!(many.iter().enumerate().all(|(k, t)| (t - (k + 1) as f64 / 100.0).abs() < 1e-15));
+        // As MATLAB's `linspace` rounds.
+        assert!(85.0 / 255.0 < levels(5)[1]);
+        check_thresholds(1).and(check_thresholds(999)).unwrap();
+        assert!(check_thresholds(0).is_err() && check_thresholds(1000).is_err());
+    }
+
+    #[test]
+    fn maps_are_grey_from_zero_to_one_and_cut_from_the_threshold_on() {
+        let map = Map::of(&Image::new(2, 1, 3, vec![255, 255, 255, 0, 0, 255]));
+        assert_eq!((map.width, map.height, map.values), (2, 1, vec![1.0, 29.0 / 255.0]));
+        let map = Map { width: 3, height: 1, values: vec![0.25, 0.5, 0.75] };
+        assert_eq!(map.at_least(0.5), Mask { width: 3, height: 1, bits: vec![false, true, true] });
+        assert_eq!(map.at_least(0.5).count(), 2);
+    }
+
+    #[test]
+    fn all_pairs_are_measured_in_their_order_and_counted() {
+        let files: Vec<MapFiles> =
+            (0..5).map(|k| MapFiles { name: k.to_string(), map: "a".into(), truth: "b".into() }).collect();
+        let mut told = vec![];
+        let found = each(&files, &mut |done, all| told.push((done, all)), |files| Ok(files.name.clone())).unwrap();
+        assert_eq!(found, ["0", "1", "2", "3", "4"]);
+        assert_eq!(told, [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]);
+        let fails = |files: &MapFiles| if files.name == "3" { Err(Error::request("no")) } else { Ok(()) };
+        assert!(each(&files, &mut |_, _| (), fails).is_err());
+    }
+
+    #[test]
+    fn files_are_paired_by_name_and_everything_else_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (maps, truths) = (dir.path().join("maps"), dir.path().join("truths"));
+        let put = |path: PathBuf| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "x").unwrap();
+            path
+        };
+        put(maps.join("b.png"));
+        put(maps.join("a.PNG"));
+        put(maps.join(".hidden.png"));
+        put(maps.join("note.txt"));
+        put(maps.join("folder.png/x"));
+        put(truths.join("a.mat"));
+        let b = put(truths.join("b.mat"));
+        let pairs = || paired_maps(&maps, &["png"], &truths, &["mat"]);
+        let names: Vec<_> = pairs().unwrap().into_iter().map(|p| (p.name, p.truth)).collect();
+        assert_eq!(names, [("a".to_string(), truths.join("a.mat")), ("b".to_string(), b.clone())]);
+        put(truths.join("c.mat"));
+        put(truths.join("d.mat"));
+        assert!(pairs().unwrap_err().to_string().contains("for 1 more"));
+        fs::remove_file(&b).unwrap();
+        assert!(pairs().unwrap_err().to_string().contains("b.png: there is no file of this name"));
+        assert!(
+            paired_maps(&maps, &["gif"], &truths, &["mat"])
+                .unwrap_err()
+                .to_string()
+                .contains("no files that end in gif")
+        );
+        let one = paired_maps(&maps.join("b.png"), &["png"], &truths.join("c.mat"), &["mat"]).unwrap();
+        assert_eq!((one.len(), one[0].name.as_str()), (1, "b"));
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each metric is one file and one line of `registry.rs`; the trait they implement is in `metric.rs`. Both `crossfade eval`
 //! and studies find metrics there, and every measurement ends in a [`Report`].
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, visible};
 use serde::Serialize;
 use std::fmt;
 
@@ -12,6 +12,7 @@ pub mod maps;
 mod metric;
 mod nll;
 mod none;
+mod npy;
 pub mod pairs;
 mod raster;
 pub mod regions;
@@ -96,11 +97,41 @@ impl fmt::Display for Report {
         }
         writeln!(f)?;
         for (key, fact) in &self.protocol {
-            writeln!(f, "{key:width$}  {fact}")?;
+            writeln!(f, "{key:width$}  {}", visible(fact))?;
         }
         for warning in &self.warnings {
-            writeln!(f, "warning: {warning}")?;
+            writeln!(f, "warning: {}", visible(warning))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_a_table_of_values_facts_and_warnings() {
+        let report = Report::default().value("é", 1.5).with("longer", "a\nwarning: forged\u{1b}").warn("take\ncare");
+        let lines = "é       1.500000\n\nlonger  a\\nwarning: forged\\u{1b}\nwarning: take\\ncare\n";
+        assert_eq!(report.to_string(), lines);
+        assert_eq!((report.get("é"), report.get("longer")), (Some(1.5), None));
+        let named = Report::new("fid");
+        assert_eq!((named.metric.as_str(), named.protocol[0].0.as_str()), ("fid", "version"));
+        assert!(named.protocol[0].1.starts_with("crossfade "));
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_are_no_report() {
+        let of = |metric: &str, value: f64| Report::new(metric).value("a", 1.0).value("b", value).checked();
+        of("fid", 2.0).unwrap();
+        of("psnr", f64::INFINITY).unwrap();
+        for (metric, value) in
+            [("fid", f64::INFINITY), ("fid", f64::NAN), ("psnr", f64::NAN), ("ssim", f64::NEG_INFINITY)]
+        {
+            let message = of(metric, value).unwrap_err().to_string();
+            assert!(message.starts_with(metric) && message.contains("the value `b` is"), "{message}");
+        }
     }
 }

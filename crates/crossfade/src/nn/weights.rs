@@ -9,7 +9,7 @@ use burn::tensor::{Gradients, Tensor};
 
 use super::named::{ParameterPath, ParameterVisitor, is_buffer, shapes, walk};
 use crate::engine::{from_vec, to_host};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, visible};
 use crate::tensorfile::{HostTensor, TensorFile};
 
 /// The shape and values of a parameter by its dotted name; none if there is no such.
@@ -85,7 +85,7 @@ pub fn differences(expected: &[(String, Vec<usize>)], found: &[(String, Vec<usiz
     let missing = expected.iter().filter(|(name, _)| !present.contains_key(name));
     let missing = missing.map(|(name, shape)| format!("missing: {name} {shape:?}"));
     let unexpected = found.iter().filter(|(name, _)| !wanted.contains_key(name));
-    let unexpected = unexpected.map(|(name, shape)| format!("unexpected: {name} {shape:?}"));
+    let unexpected = unexpected.map(|(name, shape)| format!("unexpected: {} {shape:?}", visible(name)));
     let misshapen = expected.iter().filter_map(|(name, shape)| {
         let got = present.get(name).filter(|got| *got != shape)?;
         Some(format!("wrong shape: {name} {got:?}, expected {shape:?}"))

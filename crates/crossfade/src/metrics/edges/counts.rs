@@ -100,3 +100,111 @@ fn compare(detected: &Points, truth: &[Points], disc: &Disc) -> Counts {
     counts.cnt_p = any.iter().filter(|&&m| m).count() as u64;
     counts
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::metrics::maps::Map;
+
+    /// 40x30 pixels; a bar of rows 13 to 15 with a brightness for each, and columns 8 to 31.
+    fn bar(rows: [f64; 3]) -> Map {
+        let value = |i: usize| {
+            let (x, y) = (i % 40, i / 40);
+            if (8..32).contains(&x) && (13..16).contains(&y) { rows[y - 13] } else { 0.0 }
+        };
+        Map { width: 40, height: 30, values: (0..1200).map(value).collect() }
+    }
+
+    fn config(protocol: Protocol, thresholds: usize) -> EdgesConfig {
+        EdgesConfig { thresholds, protocol, ..EdgesConfig::default() }
+    }
+
+    fn found(map: Map, truth: &[Mask], config: &EdgesConfig) -> Vec<Counts> {
+        count(Detection::Soft(map), truth, config, Path::new("a.png")).unwrap()
+    }
+
+    #[test]
+    fn the_protocol_says_what_is_thinned_and_suppressed() {
+        let line = [bar([0.0, 1.0, 0.0]).at_least(0.5)];
+        let of = |protocol| found(bar([0.9; 3]), &line, &config(protocol, 1))[0];
+        let thick = of(Protocol::C);
+        assert_eq!((thick.sum_p, thick.sum_r), (3 * 24, 24));
+        let thinned = of(Protocol::AsIs);
+        // Thinning takes the bar's ends off.
+        assert_eq!(thinned.sum_p, thin(&bar([0.9; 3]).at_least(0.5)).count() as u64);
+        assert!((20..=24).contains(&thinned.sum_p), "{thinned:?}");
+        assert_eq!(thinned.cnt_p, thinned.sum_p, "all of them are near the line");
+        // A ridge is suppressed to its crest, a threshold above which nothing is leaves nothing.
+        let ridge = bar([0.4, 0.9, 0.4]);
+        let mut suppressed = suppress(&ridge).at_least(0.5);
+        suppressed = thin(&suppressed);
+        let s = found(ridge.clone(), &line, &config(Protocol::S, 1))[0];
+        assert_eq!(s.sum_p, suppressed.count() as u64);
+        assert_ne!(s.sum_p, found(ridge, &line, &config(Protocol::C, 3))[0].sum_p);
+    }
+
+    #[test]
+    fn segmentations_are_thinned_unless_the_protocol_says_no() {
+        let masks = || vec![bar([1.0; 3]).at_least(0.5), bar([0.0, 1.0, 0.0]).at_least(0.5)];
+        let truth = [bar([0.0, 1.0, 0.0]).at_least(0.5)];
+        let of = |protocol| {
+            let found = count(Detection::Segmentations(masks()), &truth, &config(protocol, 9), Path::new("a.mat"));
+            found.unwrap().iter().map(|c| c.sum_p).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Protocol::C), [72, 24]);
+        let thinned = masks().iter().map(|mask| thin(mask).count() as u64).collect::<Vec<_>>();
+        assert_eq!((of(Protocol::AsIs), of(Protocol::S)), (thinned.clone(), thinned));
+    }
+
+    /// Maps of equal pixels are measured once; the result must be that of measuring all of them.
+    #[test]
+    fn every_threshold_has_the_counts_of_its_own_map() {
+        let map = bar([0.3, 0.9, 0.55]);
+        let truth = [bar([0.0, 1.0, 0.0]).at_least(0.5), bar([1.0, 0.0, 0.0]).at_least(0.5)];
+        for protocol in [Protocol::C, Protocol::AsIs] {
+            let config = config(protocol, 19);
+            let found = found(map.clone(), &truth, &config);
+            assert_eq!(found.len(), 19);
+            for (threshold, counts) in config.levels().into_iter().zip(&found) {
+                let cut = map.at_least(threshold);
+                let cut = if protocol == Protocol::C { cut } else { thin(&cut) };
+                let alone = count(
+                    Detection::Segmentations(vec![cut]),
+                    &truth,
+                    &EdgesConfig { protocol: Protocol::C, ..config },
+                    Path::new("x"),
+                );
+                assert_eq!(*counts, alone.unwrap()[0], "{protocol:?} at {threshold}");
+            }
+            assert!(found.windows(2).any(|pair| pair[0] == pair[1]) && found.windows(2).any(|pair| pair[0] != pair[1]));
+        }
+    }
+
+    #[test]
+    fn a_pixel_counts_once_for_precision_and_for_each_annotator_for_recall() {
+        let one = |at: usize| Mask { width: 40, height: 30, bits: (0..1200).map(|i| i == at).collect() };
+        let map = Map { width: 40, height: 30, values: (0..1200).map(|i| f64::from(i == 410 || i == 900)).collect() };
+        let counts = found(map, &[one(410), one(410), one(50)], &config(Protocol::C, 1))[0];
+        assert_eq!(counts, Counts { cnt_r: 2, sum_r: 3, cnt_p: 1, sum_p: 2 });
+        assert_eq!((counts.recall(), counts.precision()), (2.0 / 3.0, 0.5));
+        assert!((counts.f() - 4.0 / 7.0).abs() < 1e-12);
+        let none = Counts::default();
+        assert_eq!((none.recall(), none.precision(), none.f()), (0.0, 0.0, 0.0));
+        let mut sum = counts;
+        sum += Counts { cnt_r: 10, sum_r: 20, cnt_p: 30, sum_p: 40 };
+        assert_eq!(sum, Counts { cnt_r: 12, sum_r: 23, cnt_p: 31, sum_p: 42 });
+        let other = Mask { width: 30, height: 40, bits: vec![false; 1200] };
+        let map = Map { width: 40, height: 30, values: vec![0.0; 1200] };
+        let error = count(Detection::Soft(map), &[other], &config(Protocol::C, 1), Path::new("a.png")).unwrap_err();
+        assert!(error.to_string().contains("40x30 pixels, but its ground truth has 30x40"));
+    }
+
+    #[test]
+    fn a_threshold_of_zero_does_not_mark_everything() {
+        let map = bar([0.0, 1.0, 0.0]);
+        // The first of 999 thresholds is 0.001, and only more than nothing is a detection.
+        let counts = found(map.clone(), &[map.at_least(0.5)], &config(Protocol::C, 999));
+        assert!(counts.iter().all(|c| *c == counts[0]) && counts[0].sum_p == 24, "{:?}", counts[0]);
+    }
+}

@@ -85,3 +85,45 @@ fn equal_f(f: f64) -> (Vec<(f64, f64)>, (f64, f64)) {
     let line = (0..=200).map(|i| start + (1.0 - start) * f64::from(i) / 200.0).map(|r| (r, f * r / (2.0 * r - f)));
     (line.collect(), (0.925, f * 0.925 / (1.85 - f) + 0.022))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::summary::summarise;
+    use super::*;
+    use crate::metrics::edges::counts::Counts;
+
+    #[test]
+    fn curves_of_equal_f_have_that_f() {
+        for f in [0.1, 0.5, 0.9] {
+            let (line, (x, y)) = equal_f(f);
+            assert_eq!(line.len(), 201);
+            for &(recall, precision) in &line {
+                assert!((2.0 * recall * precision / (recall + precision) - f).abs() < 1e-12, "{recall} {precision}");
+                assert!(precision <= 1.0 + 1e-12 && recall <= 1.0 + 1e-12);
+            }
+            assert!((line[0].1 - 1.0).abs() < 1e-12 && (line[200].0 - 1.0).abs() < 1e-12, "from border to border");
+            // The label is a little above the curve.
+            assert!((2.0 * x * (y - 0.022) / (x + y - 0.022) - f).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn the_chart_tells_the_scores_and_has_both_formats() {
+        let dir = tempfile::tempdir().unwrap();
+        let counts = |cnt| Counts { cnt_r: cnt, sum_r: 10, cnt_p: cnt, sum_p: 10 };
+        let summary = summarise(&[0.25, 0.75], &[vec![counts(9), counts(4)]]);
+        let svg = dir.path().join("a.svg");
+        plot(&summary, "Edges of a test", &svg).unwrap();
+        let text = std::fs::read_to_string(&svg).unwrap();
+        assert!(text.contains("Edges of a test") && text.contains("ODS 0.900, OIS 0.900"), "{text}");
+        for tenth in 1..10 {
+            assert!(text.contains(&format!("F = 0.{tenth}")));
+        }
+        let png = dir.path().join("a.png");
+        plot(&summary, "Edges", &png).unwrap();
+        let image = Image::read(&png).unwrap();
+        assert_eq!((image.width, image.height), (SIZE.0 as usize, SIZE.1 as usize));
+        assert!(plot(&summary, "Edges", &dir.path().join("a.gif")).unwrap_err().to_string().contains(".svg or .png"));
+    }
+}

@@ -181,4 +181,71 @@ mod tests {
         let summary = summarise(&[0.25, 0.5, 0.75], &[vec![all; 3], vec![all; 3]]);
         assert_eq!((summary.ods.f, summary.ois.f, summary.r50), (1.0, 1.0, Some(1.0)));
     }
+
+    fn point(threshold: f64, recall: f64, precision: f64) -> Point {
+        Point { threshold, recall, precision, f: f_measure(recall, precision) }
+    }
+
+    /// Precision falls linearly from 1 to 0.6 while recall rises from 0.25 to 0.75.
+    fn falling() -> Vec<Point> {
+        vec![point(0.2, 0.75, 0.6), point(0.5, 0.5, 0.8), point(0.8, 0.25, 1.0)]
+    }
+
+    #[test]
+    fn the_area_is_a_sum_over_recalls_within_the_curve() {
+        // Precision is 1.2 − 0.8 r at the recalls 0.25, 0.26, …, 0.75.
+        let sum: f64 = (25..=75).map(|i| 1.2 - 0.8 * f64::from(i) / 100.0).sum();
+        assert!((average_precision(&falling()) - sum / 100.0).abs() < 1e-12);
+        assert_eq!(average_precision(&falling()[..1]), 0.0);
+        assert_eq!(average_precision(&[]), 0.0);
+    }
+
+    #[test]
+    fn recall_at_half_is_interpolated_where_precision_reaches_it() {
+        let steep = [point(0.1, 0.9, 0.2), point(0.5, 0.5, 0.6)];
+        // From 0.2 to 0.6, one half is three quarters of the way.
+        assert!((recall_at_half(&steep).unwrap_or_default() - 0.6).abs() < 1e-12);
+        assert_eq!(recall_at_half(&falling()), Some(0.75), "the lowest precision is above one half");
+        assert_eq!(recall_at_half(&[point(0.1, 0.9, 0.2), point(0.2, 0.5, 0.4)]), None);
+        assert_eq!(recall_at_half(&[]), None);
+    }
+
+    #[test]
+    fn interpolation_takes_the_first_of_equal_places_and_ends_at_the_ends() {
+        let points = unique([(2.0, 5.0), (1.0, 3.0), (2.0, 9.0)].into_iter());
+        assert_eq!(points, [(1.0, 3.0), (2.0, 5.0)]);
+        for (x, y) in [(1.0, Some(3.0)), (1.25, Some(3.5)), (2.0, Some(5.0)), (0.9, None), (2.1, None)] {
+            assert_eq!(interpolate(&points, x), y, "at {x}");
+        }
+    }
+
+    #[test]
+    fn the_best_point_may_lie_between_thresholds() {
+        // From (recall 1, precision 0.5) to (0.5, 1) the best F is in the middle, 0.75, where 99 steps come near.
+        let best = best_point(&[point(0.2, 1.0, 0.5), point(0.8, 0.5, 1.0)]);
+        assert!((best.f - 0.75).abs() < 1e-4 && (best.threshold - 0.5).abs() < 0.01, "{best:?}");
+        assert!((best.recall - 0.75).abs() < 0.01 && (best.precision - 0.75).abs() < 0.01, "{best:?}");
+        assert_eq!(best_point(&[point(0.2, 0.5, 0.5), point(0.5, 0.9, 0.9)]).f, 0.9);
+        assert_eq!(best_point(&[]), Point::default());
+    }
+
+    #[test]
+    fn a_dataset_has_one_threshold_and_an_image_its_own() {
+        let counts = |cnt_r, cnt_p| Counts { cnt_r, sum_r: 10, cnt_p, sum_p: 10 };
+        // The first image is best at the first threshold, the second at the second.
+        let images = [vec![counts(9, 9), counts(4, 4)], vec![counts(2, 2), counts(8, 8)]];
+        let summary = summarise(&[0.25, 0.75], &images);
+        assert_eq!(summary.curve.iter().map(|p| p.recall).collect::<Vec<_>>(), [0.55, 0.6]);
+        assert_eq!(summary.curve.iter().map(|p| p.threshold).collect::<Vec<_>>(), [0.25, 0.75]);
+        assert!((summary.ods.f - 0.6).abs() < 1e-12 && (summary.ods.threshold - 0.75).abs() < 1e-12);
+        assert!((summary.ois.f - 0.85).abs() < 1e-12 && summary.ois.threshold == 0.0);
+        assert_eq!((summary.ois.recall, summary.ois.precision), (0.85, 0.85));
+        assert_eq!(summary.images.iter().map(|p| p.threshold).collect::<Vec<_>>(), [0.25, 0.75]);
+        // Of equal maxima the first: it decides about recall and precision.
+        let tie = [vec![
+            Counts { cnt_r: 2, sum_r: 4, cnt_p: 3, sum_p: 3 },
+            Counts { cnt_r: 4, sum_r: 4, cnt_p: 1, sum_p: 2 },
+        ]];
+        assert_eq!(summarise(&[0.25, 0.75], &tie).ois.recall, 0.5);
+    }
 }

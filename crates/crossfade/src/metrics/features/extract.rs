@@ -3,6 +3,7 @@ use super::inception::{FEATURES, GROUP, Inception, Scratch};
 use super::protocol::Protocol;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
+use crate::limits::sharing;
 use crate::ranks::{self, Packed, Unpacked};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -185,8 +186,10 @@ impl Extractor {
         // Scratch memory is taken from a shared stack, since rayon has no state per thread that outlives a call.
         let mut scratch = lock().pop().unwrap_or_default();
         let fill = |i: usize, to: &mut _| {
-            self.protocol.fill(&images.get(first + i)?.with_channels(3), to);
-            Ok(())
+            sharing(|| {
+                self.protocol.fill(&images.get(first + i)?.with_channels(3), to);
+                Ok(())
+            })
         };
         self.network.features(&mut scratch, fill, out)?;
         lock().push(scratch);

@@ -108,12 +108,16 @@ impl Frechet {
     /// The usual square root of the non-symmetric ΣA may have imaginary parts.
     fn trace_of_root(&self, a: &[f64]) -> Result<f64> {
         let (dim, rank) = (self.factor.nrows(), self.factor.ncols());
+        if rank == 0 {
+            // The reference has no spread at all, as equal images do.
+            return Ok(0.0);
+        }
         let factor: MatRef<f64> = self.factor.as_ref();
         let mut half = vec![0.0; rank * dim];
         product(factor.transpose(), matrix(a, dim), &mut half, false);
         let mut inner = vec![0.0; rank * rank];
         product(matrix(&half, dim), factor, &mut inner, false);
-        let values = matrix(&inner, rank.max(1)).self_adjoint_eigenvalues(Side::Lower).map_err(not_solved)?;
+        let values = matrix(&inner, rank).self_adjoint_eigenvalues(Side::Lower).map_err(not_solved)?;
         Ok(values.iter().map(|v| v.max(0.0).sqrt()).sum())
     }
 }
@@ -179,5 +183,81 @@ impl GroupedSums {
         let error = ((k - 1.0) / k * distances.iter().map(|d| (d - mean).powi(2)).sum::<f64>()).sqrt();
         let (low, high) = (all - Self::T * error, all + Self::T * error);
         Ok(Interval { error, low, high, infinity: k * all - (k - 1.0) * mean })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn gaussian(mean: [f64; 2], covariance: [f64; 4]) -> Gaussian {
+        Gaussian { mean: mean.to_vec(), covariance: covariance.to_vec() }
+    }
+
+    /// Sets of equal images have a covariance of zeros: the distance is that of the means and the trace of the other one.
+    #[test]
+    fn without_spread_means_and_traces_are_left() {
+        let (point, other) = (gaussian([1.0, 2.0], [0.0; 4]), gaussian([1.0, 5.0], [4.0, 1.0, 1.0, 3.0]));
+        for (a, b, distance) in [(&point, &point, 0.0), (&point, &other, 16.0), (&other, &point, 16.0)] {
+            assert_eq!(Frechet::to(a.clone()).unwrap().distance(b).unwrap(), distance);
+        }
+    }
+
+    #[test]
+    fn what_is_no_covariance_is_told() {
+        let why = |covariance| gaussian([0.0; 2], covariance).check();
+        why([2.0, 1.0, 1.0, 2.0]).unwrap();
+        // Rounding of a singular one, up to a part in ten thousand of the largest variance.
+        why([1.0, 1.0, 1.00009, 1.0]).unwrap();
+        assert!(why([1.0, 0.5, 0.5002, 1.0]).unwrap_err().contains("not symmetric: 0.5002 and 0.5 at (1, 0)"));
+        assert!(why([1.0, 1.1, 1.1, 1.0]).unwrap_err().contains("negative eigenvalues"));
+        assert!(why([-1.0, 0.0, 0.0, 1.0]).unwrap_err().contains("negative eigenvalues"));
+        assert!(why([f64::NAN, 0.0, 0.0, 1.0]).unwrap_err().contains("not finite"));
+        let infinite = gaussian([f64::INFINITY, 0.0], [1.0, 0.0, 0.0, 1.0]);
+        assert!(infinite.check().unwrap_err().contains("not finite"));
+        assert!(Frechet::to(infinite.clone()).is_err());
+        assert!(Frechet::to(gaussian([0.0; 2], [1.0, 0.0, 0.0, 1.0])).unwrap().distance(&infinite).is_err());
+        let short = Gaussian { mean: vec![0.0], covariance: vec![1.0] };
+        let error = Frechet::to(short).unwrap().distance(&gaussian([0.0; 2], [1.0, 0.0, 0.0, 1.0])).unwrap_err();
+        assert!(error.to_string().contains("statistics of 2 and of 1 features"));
+    }
+
+    #[test]
+    fn near_is_a_part_in_ten_thousand_of_the_largest_number() {
+        let one = gaussian([100.0, 0.0], [100.0, 0.0, 0.0, 1.0]);
+        assert!(one.is_near(&gaussian([100.0, 0.009], [100.0, 0.0, 0.0, 1.009])));
+        assert!(!one.is_near(&gaussian([100.0, 0.011], [100.0, 0.0, 0.0, 1.0])));
+        assert!(!one.is_near(&gaussian([100.0, 0.0], [100.0, 0.0, 0.0, 1.011])));
+        assert!(!one.is_near(&Gaussian { mean: vec![100.0], covariance: one.covariance.clone() }));
+        assert_eq!(one.trace(), 101.0);
+    }
+
+    #[test]
+    fn groups_together_are_the_set_and_their_interval_is_the_jackknifes() {
+        let row = |i: usize| [(i as f32 * 0.7).sin(), (i as f32 * 1.3).cos()];
+        let reference = Frechet::to(gaussian([0.1, 0.0], [1.0, 0.2, 0.2, 1.0])).unwrap();
+        let of = |keep: &dyn Fn(usize) -> bool| {
+            let mut sums = FeatureSums::new(2);
+            (0..43).filter(|i| keep(*i)).for_each(|i| sums.push(&row(i)));
+            reference.distance(&Gaussian::of(&sums).unwrap()).unwrap()
+        };
+        let mut grouped = GroupedSums::new(2);
+        (0..43).for_each(|i| grouped.push(&row(i)));
+        assert_eq!(grouped.total().unwrap().count(), 43);
+        let mut told = vec![];
+        let found = grouped.interval(&reference, &mut |done, all| told.push((done, all))).unwrap();
+        assert_eq!(told, (0..10).map(|k| (k, 10)).collect::<Vec<_>>());
+        let left_out: Vec<f64> = (0..10).map(|group| of(&|i| i % 10 != group)).collect();
+        let mean = left_out.iter().sum::<f64>() / 10.0;
+        let error = (0.9 * left_out.iter().map(|d| (d - mean) * (d - mean)).sum::<f64>()).sqrt();
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+        near(found.error, error);
+        near(found.low, of(&|_| true) - GroupedSums::T * error);
+        near(found.high, of(&|_| true) + GroupedSums::T * error);
+        near(found.infinity, 10.0 * of(&|_| true) - 9.0 * mean);
+        let mut few = GroupedSums::new(2);
+        (0..19).for_each(|i| few.push(&row(i)));
+        assert!(few.interval(&reference, &mut |_, _| ()).unwrap_err().to_string().contains("needs 20 images"));
     }
 }

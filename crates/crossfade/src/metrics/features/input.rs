@@ -4,7 +4,7 @@ use super::Statistics;
 use super::npz::Npz;
 use crate::data::{Classes, DataConfig, Dataset, Filter, Fit, Image, Split};
 use crate::error::{Error, Result, Shown};
-use crate::limits::{self, NPZ_IMAGES};
+use crate::limits::{self, IMAGE_PIXELS, NPZ_IMAGES};
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -149,7 +149,11 @@ impl NpzImages {
         let mut file = Npz::open(path)?;
         let (header, place) = file.header(&key)?;
         let sides = match header.shape[..] {
-            [n, h, w, c] if header.kind == "|u1" && n.min(h).min(w) > 0 && matches!(c, 1 | 3) => [n, h, w, c],
+            [n, h, w, c] if header.kind == "|u1" && header.len > 0 && matches!(c, 1 | 3) => {
+                let pixels = IMAGE_PIXELS.check((h as u64).saturating_mul(w as u64));
+                pixels.map_err(|why| Error::file(path, format!("array {key}: images of {w}x{h} pixels: {why}")))?;
+                [n, h, w, c]
+            }
             _ => {
                 let message = format!(
                     "array {key} holds {} of shape {:?}; expected images as |u1 (uint8) of shape N, H, W, 1 or 3, or \
@@ -160,10 +164,18 @@ impl NpzImages {
             }
         };
         let bytes = match place {
-            Some(place) => Bytes::Stored(place + header.start),
+            Some(place) => {
+                // The directory may state any size.
+                let length = path.metadata().map_err(Error::io(path))?.len();
+                let end = place.saturating_add(header.start).saturating_add(header.len as u64);
+                if end > length {
+                    let message = format!("array {key} ends at byte {end}, the file at {length}; fetch it again");
+                    return Err(Error::file(path, message));
+                }
+                Bytes::Stored(place + header.start)
+            }
             None => {
-                let size = sides.iter().fold(1u64, |size, &side| size.saturating_mul(side as u64));
-                NPZ_IMAGES.check(size).map_err(|why| {
+                NPZ_IMAGES.check(header.len as u64).map_err(|why| {
                     let advice = "save it with np.savez, uncompressed, and it is read in place";
                     Error::file(path, format!("array {key}: {why}; {advice}"))
                 })?;

@@ -123,3 +123,57 @@ fn kernel_sum(x: &[f64], y: &[f64], dim: usize, skip_diagonal: bool) -> f64 {
     let kernel = |j: usize, i: usize| if skip_diagonal && i == j { 0.0 } else { (gram[(i, j)] + 1.0).powi(3) };
     (0..gram.ncols()).map(|j| (0..gram.nrows()).map(|i| kernel(j, i)).sum::<f64>()).sum()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// The estimator as the paper writes it, over all pairs.
+    #[test]
+    fn the_discrepancy_is_a_sum_over_pairs() {
+        let (x, y) = ([1.0, 0.5, -0.25, 2.0, 0.0, 1.5], [0.5, 0.5, 1.0, -1.0, 2.0, 0.25]);
+        let kernel = |a: &[f64], b: &[f64]| ((a[0] * b[0] + a[1] * b[1]) / 2.0 + 1.0).powi(3);
+        let row = |z: &[f64; 6], i: usize| [z[2 * i], z[2 * i + 1]];
+        let pairs = || (0..3).flat_map(|i| (0..3).map(move |j| (i, j)));
+        let own = |z: &[f64; 6]| {
+            pairs().filter(|(i, j)| i != j).map(|(i, j)| kernel(&row(z, i), &row(z, j))).sum::<f64>() / 6.0
+        };
+        let cross = pairs().map(|(i, j)| kernel(&row(&x, i), &row(&y, j))).sum::<f64>() / 9.0;
+        assert!((discrepancy(&x, &y, 2) - (own(&x) + own(&y) - 2.0 * cross)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn subsets_are_drawn_alternately_for_both_sets() {
+        let features = |n: usize, by: f32| Features { dim: 1, values: (0..n).map(|i| i as f32 * by).collect() };
+        let (a, b) = (features(7, 0.5), features(9, -0.25));
+        let found = kid(&a, &b, KidConfig { subsets: 3, size: 4, seed: 5 }).unwrap();
+        let mut state = RandomState::new(5);
+        let mut values = vec![];
+        for _ in 0..3 {
+            let (x, y) = (state.permutation(7)[..4].to_vec(), state.permutation(9)[..4].to_vec());
+            values.push(discrepancy(&gather(&a, &x), &gather(&b, &y), 1));
+        }
+        assert_eq!(found, Spread::of(&values));
+        let mean = values.iter().sum::<f64>() / 3.0;
+        let std = (values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / 3.0).sqrt();
+        assert!((found.mean - mean).abs() < 1e-12 && (found.std - std).abs() < 1e-12);
+    }
+
+    #[test]
+    fn draws_that_mean_nothing_or_too_many_are_refused() {
+        let check = |subsets, size| KidConfig { subsets, size, seed: 0 }.check();
+        check(1, 2).unwrap();
+        assert!(check(0, 2).is_err() && check(1, 1).is_err());
+        assert!(check(1 << 20, 33).unwrap_err().to_string().contains("images that KID draws"));
+        check(1 << 20, 32).unwrap();
+        assert!(check(usize::MAX, usize::MAX).is_err());
+        let of = |n, dim| Features { dim, values: vec![0.5; n * dim] };
+        let config = KidConfig { subsets: 1, size: 4, seed: 0 };
+        kid(&of(4, 2), &of(4, 2), config).unwrap();
+        assert!(kid(&of(4, 2), &of(4, 3), config).unwrap_err().to_string().contains("of 2 and of 3 features"));
+        for (a, b) in [(3, 4), (4, 3)] {
+            assert!(kid(&of(a, 2), &of(b, 2), config).unwrap_err().to_string().contains("a set has only 3"));
+        }
+    }
+}

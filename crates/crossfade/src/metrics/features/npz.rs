@@ -1,8 +1,8 @@
 //! Reads and writes NumPy's `.npz` (a zip of `.npy` arrays), with limits when reading.
+use super::super::npy::{Header, parse};
 use crate::error::{Error, Result};
 use crate::files::write_whole;
-use crate::limits::{self, Archive, NPZ_ARRAY, NPZ_ENTRIES, NPZ_HEADER};
-use npyz::{DType, NpyFile, Order};
+use crate::limits::{self, Archive, NPY_HEADER, NPZ_ARRAY, NPZ_ENTRIES, NPZ_TEXT};
 use std::io::{BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
@@ -15,16 +15,6 @@ const BLOCK: u64 = 1 << 16;
 pub(super) struct Npz {
     path: PathBuf,
     archive: Archive,
-}
-
-/// The header of an array.
-pub(super) struct Header {
-    pub(super) shape: Vec<usize>,
-    pub(super) kind: String,
-    /// Number of bytes before the first element.
-    pub(super) start: u64,
-    /// The number of elements.
-    pub(super) len: usize,
 }
 
 impl Npz {
@@ -58,7 +48,7 @@ impl Npz {
         let mut entry = self.archive.by_name(&format!("{name}.npy")).map_err(|e| bad(e.to_string()))?;
         let position = entry.data_start().filter(|_| entry.compression() == CompressionMethod::Stored);
         let size = entry.size();
-        let head = limits::take(entry.by_ref(), NPZ_HEADER.max).map_err(|e| bad(e.to_string()))?;
+        let head = limits::take(entry.by_ref(), NPY_HEADER.max + 16).map_err(|e| bad(e.to_string()))?;
         let header = parse(&head).map_err(bad)?;
         // Kinds look like `<f8`: byte order, type and width in bytes.
         let width: u64 = header.kind[2..].parse().unwrap_or(0);
@@ -120,52 +110,9 @@ impl Npz {
         if !self.has(name) {
             return Ok(None);
         }
-        let (_, bytes) = self.bytes(name, 1 << 10)?;
+        let (_, bytes) = self.bytes(name, NPZ_TEXT.max)?;
         String::from_utf8(bytes).map(Some).map_err(|_| self.bad(name, "no text"))
     }
-}
-
-/// Nesting of a header: a dictionary with lists of fields.
-const DEPTH: usize = 4;
-
-/// The parser of headers allocates as many bytes as the file states, and it tries every bracket twice, so that its time doubles
-/// with each level.
-fn check_nesting(head: &[u8]) -> std::result::Result<(), String> {
-    let (start, length) = match *head {
-        [_, _, _, _, _, _, 1, _, a, b, ..] => (10, u32::from(u16::from_le_bytes([a, b]))),
-        [_, _, _, _, _, _, _, _, a, b, c, d, ..] => (12, u32::from_le_bytes([a, b, c, d])),
-        _ => return Err("no array of NumPy: too short".into()),
-    };
-    let text = head[start..].get(..length as usize);
-    let text = text.ok_or_else(|| format!("its header would take {length} bytes; {} are there", head.len() - start))?;
-    let mut depth = 0usize;
-    for byte in text {
-        match byte {
-            b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => (),
-        }
-        if depth > DEPTH {
-            return Err(format!("its header is nested deeper than {DEPTH}"));
-        }
-    }
-    Ok(())
-}
-
-fn parse(head: &[u8]) -> std::result::Result<Header, String> {
-    check_nesting(head)?;
-    let mut remaining = head;
-    let npy = NpyFile::new(&mut remaining).map_err(|e| format!("no array of NumPy: {e}"))?;
-    let DType::Plain(kind) = npy.dtype() else { return Err("holds records, expected numbers".into()) };
-    let shape: Option<Vec<usize>> = npy.shape().iter().map(|&n| usize::try_from(n).ok()).collect();
-    let shape = shape.ok_or("is too large")?;
-    // A vector has the same bytes in both orders.
-    if npy.order() != Order::C && shape.len() > 1 {
-        return Err("is in Fortran order; save it with np.ascontiguousarray".into());
-    }
-    let len = shape.iter().try_fold(1usize, |n, &side| n.checked_mul(side)).ok_or("is too large")?;
-    drop(npy);
-    Ok(Header { shape, kind: kind.to_string(), start: (head.len() - remaining.len()) as u64, len })
 }
 
 /// The values of an array to write.

@@ -5,7 +5,8 @@ use super::super::metric::{Compared, MetricSpec, Value, Verb};
 use super::Gaussian;
 use super::set_distance::{SetDistance, SetFeatures};
 use crate::data::{Dataset, Filter, Image, PassOrder, Planes, resize};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::limits::{FILTER_PIXELS, need, sharing};
 use crate::rng::{Purpose, Stream};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -36,6 +37,8 @@ const COARSE: usize = 2;
 const DIM: usize = SCALES * 2 * 2 * FILTERS + 3 * COARSE * COARSE;
 /// Images whose features are computed at once, in parallel.
 const CHUNK: usize = 256;
+/// What the planes of a pixel take, before and after a layer.
+const BYTES: u64 = 4 * (3 + 3 * FILTERS as u64);
 
 impl SetFeatures for Network {
     const NAME: &'static str = SPEC.name;
@@ -51,7 +54,7 @@ impl SetFeatures for Network {
         for start in range.clone().step_by(CHUNK) {
             let end = (start + CHUNK).min(range.end);
             let features: Result<Vec<_>> =
-                (start..end).into_par_iter().map(|k| Ok(self.features(images.get(k)?))).collect();
+                (start..end).into_par_iter().map(|k| sharing(|| self.features_of(images, k))).collect();
             // Passed on in the order of the images, so that the result does not depend on the threads.
             features?.iter().try_for_each(|features| sink(features))?;
             progress(end, images.len());
@@ -96,6 +99,14 @@ impl Network {
             filter.iter_mut().for_each(|w| *w -= mean);
         }
         Self { layers: [first, layer(1, FILTERS)] }
+    }
+
+    fn features_of(&self, images: &dyn Dataset, k: usize) -> Result<Vec<f32>> {
+        let image = images.get(k)?;
+        let pixels = (image.width * image.height) as u64;
+        FILTER_PIXELS.check(pixels).map_err(|why| Error::file(images.name(k), why))?;
+        need(pixels * BYTES);
+        Ok(self.features(image))
     }
 
     /// The features of an image of any size.

@@ -9,12 +9,11 @@ use super::fid::unprepared;
 use super::{FeatureSums, Frechet, Gaussian, Statistics};
 use crate::data::{Classes, Dataset, Image};
 use crate::error::{Error, Result};
+use crate::limits::CLASS_MATRICES;
 use std::ops::Range;
 
 /// Images of a reference whose features are computed between two checks for a stop.
 const CHUNK: usize = 256;
-/// The most memory that the matrices of all classes may take.
-const MAX_BYTES: usize = 8 << 30;
 
 /// The features that are compared, and how they are reported.
 pub(super) trait SetFeatures: Send + Sync {
@@ -109,11 +108,7 @@ impl<F: SetFeatures> SetDistance<F> {
     /// follows from the sums of the classes, so that every image is seen once. False if the work was stopped.
     fn prepare_classes(&mut self, images: &dyn Dataset, classes: &Classes, work: &mut ReferenceWork) -> Result<bool> {
         let needed = classes.names.len() * 3 * F::DIM * F::DIM * size_of::<f64>();
-        if needed > MAX_BYTES {
-            let (count, needed) = (classes.names.len(), needed >> 30);
-            let problem = format!("values of {count} classes would take {needed} GB of memory: leave per_class out");
-            return Err(Error::request(problem));
-        }
+        CLASS_MATRICES.check(needed as u64).map_err(|why| Error::request(format!("{why}; leave per_class out")))?;
         let (mut total, mut done) = (FeatureSums::new(F::DIM), 0);
         self.classes.clear();
         for (class, name) in classes.names.iter().enumerate() {

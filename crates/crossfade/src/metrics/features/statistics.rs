@@ -133,14 +133,22 @@ impl Statistics {
         let gaussian = Gaussian { mean, covariance };
         gaussian.check().map_err(|why| Error::file(path, format!("sigma is no covariance: {why}")))?;
         let mut sums = None;
-        if file.has("n") && file.has("sum") && file.has("outer") {
+        // Checked also where nothing else is there to use it: statistics of no images are none.
+        let mut count = None;
+        if file.has("n") {
             let n = file.numbers("n")?.1.first().copied().unwrap_or(0.0);
             // Above 2^53 numbers are not whole any more, and a covariance needs two images.
             if !(2.0..=9e15).contains(&n) || n.fract() != 0.0 {
                 return Err(Error::file(path, format!("n is {n}; statistics are of two images or more")));
             }
+            count = Some(n as u64);
+        }
+        if let Some(n) = count
+            && file.has("sum")
+            && file.has("outer")
+        {
             let (sum, outer) = square(&mut file, "sum", "outer")?;
-            let found = FeatureSums::from_sums(n as u64, sum, outer);
+            let found = FeatureSums::from_sums(n, sum, outer);
             // FID uses the one, merging the other.
             if !Gaussian::of(&found)?.is_near(&gaussian) {
                 return Err(Error::file(path, "n, sum and outer are not those of mu and sigma; make the file anew"));

@@ -7,6 +7,7 @@ use super::super::raster::Raster;
 use super::summarise;
 use crate::engine::{Device, Tensor, from_vec, to_host};
 use crate::error::{Error, Result, Shown};
+use crate::limits::{LPIPS_PIXELS, LPIPS_VGG_PIXELS};
 use crate::nn::lpips::{FeatureNet, Lpips};
 
 pub(in crate::metrics) const SPEC: MetricSpec = MetricSpec {
@@ -49,7 +50,11 @@ impl LpipsMetric {
     fn distances(&self, samples: &[Sample]) -> Result<Vec<f64>> {
         let ((width, height, _), needed) = (samples[0].output.size(), self.network.backbone().min_side());
         let pixels = (width * height) as u64;
-        crate::limits::LPIPS_PIXELS.check(pixels).map_err(|why| samples[0].error(why))?;
+        let limit = match self.network.backbone() {
+            FeatureNet::Alex => LPIPS_PIXELS,
+            FeatureNet::Vgg => LPIPS_VGG_PIXELS,
+        };
+        limit.check(pixels).map_err(|why| samples[0].error(why))?;
         let (side, name) = (width.min(height), self.network.backbone().name());
         if side < needed {
             let message = format!("lpips with {name} needs sides of {needed} pixels, there are {side}");

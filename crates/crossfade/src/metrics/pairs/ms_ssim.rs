@@ -75,3 +75,36 @@ fn halved(component: &Component) -> Component {
     };
     Component { width, height, values: (0..width * height).map(mean).collect() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_has_half_the_size_and_repeats_an_odd_end() {
+        let component = Component { width: 3, height: 3, values: (0..9).map(f64::from).collect() };
+        let half = halved(&component);
+        assert_eq!((half.width, half.height), (2, 2));
+        assert_eq!(half.values, [2.0, 3.5, 6.5, 8.0]);
+    }
+
+    #[test]
+    fn the_value_is_a_product_of_powers_of_the_scales() {
+        let wave = |k: f64| {
+            let value =
+                |i: usize| 128.0 + 50.0 * libm::sin((i % 176) as f64 * k) + 30.0 * libm::cos((i / 176) as f64 * 0.3);
+            Component { width: 176, height: 170, values: (0..176 * 170).map(value).collect() }
+        };
+        let (mut x, mut y) = (wave(0.2), wave(0.23));
+        let found = component_ms_ssim(wave(0.2), wave(0.23));
+        let mut product = 1.0;
+        for scale in 0..5 {
+            let similarity = similarity(&x, &y, Window::Gaussian);
+            let base = if scale == 4 { similarity.ssim } else { similarity.contrast };
+            product *= libm::pow(base.max(0.0), WEIGHTS[scale]);
+            (x, y) = (halved(&x), halved(&y));
+        }
+        assert!((found - product).abs() < 1e-12 && found > 0.0 && found < 1.0, "{found} {product}");
+        assert!((WEIGHTS.iter().sum::<f64>() - 1.0).abs() < 1e-3);
+    }
+}

@@ -48,8 +48,8 @@ pub enum Window {
 /// The constants C_1 and C_2 for values up to 255.
 const C: [f64; 2] = [(0.01 * 255.0) * (0.01 * 255.0), (0.03 * 255.0) * (0.03 * 255.0)];
 
-/// Rows whose local means are in memory at once.
-const STRIP: usize = 256;
+/// Pixels whose local means are in memory at once, if a strip is not a single row.
+const STRIP: usize = 1 << 18;
 
 impl Window {
     /// The weights along one axis; they sum to 1.
@@ -103,8 +103,9 @@ pub(super) fn similarity(x: &Component, y: &Component, window: Window) -> Simila
     let (columns, rows) = (x.width + 1 - weights.len(), x.height + 1 - weights.len());
     let (mut ssim, mut contrast) = (0.0, 0.0);
     // In strips: the local means of all pixels at once would take several times the memory of the components.
-    for top in (0..rows).step_by(STRIP) {
-        let (first, height) = (top * x.width, STRIP.min(rows - top) + weights.len() - 1);
+    let strip = (STRIP / x.width).max(1);
+    for top in (0..rows).step_by(strip) {
+        let (first, height) = (top * x.width, strip.min(rows - top) + weights.len() - 1);
         let mean = |value: &dyn Fn(usize) -> f64| filter(x.width, height, &weights, &|i| value(first + i));
         let (mx, my) = (mean(&|i| x.values[i]), mean(&|i| y.values[i]));
         let mxx = mean(&|i| x.values[i] * x.values[i]);
@@ -146,4 +147,65 @@ fn filter(width: usize, height: usize, weights: &[f64], value: &dyn Fn(usize) ->
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn component(width: usize, height: usize, seed: usize) -> Component {
+        let value = |i: usize| ((i * 37 + i * i * seed) % 251) as f64;
+        Component { width, height, values: (0..width * height).map(value).collect() }
+    }
+
+    /// The definition, window by window.
+    fn slow(x: &Component, y: &Component, window: Window) -> Similarity {
+        let (weights, side) = (window.weights(), window.side());
+        let (mut ssim, mut contrast, mut count) = (0.0, 0.0, 0.0);
+        for top in 0..=x.height - side {
+            for left in 0..=x.width - side {
+                let mean = |value: &dyn Fn(usize) -> f64| -> f64 {
+                    let at = |i: usize, j: usize| weights[i] * weights[j] * value((top + i) * x.width + left + j);
+                    (0..side).flat_map(|i| (0..side).map(move |j| (i, j))).map(|(i, j)| at(i, j)).sum()
+                };
+                let (ux, uy) = (mean(&|i| x.values[i]), mean(&|i| y.values[i]));
+                let n = window.correction();
+                let vx = n * mean(&|i| (x.values[i] - ux).powi(2));
+                let vy = n * mean(&|i| (y.values[i] - uy).powi(2));
+                let vxy = n * mean(&|i| (x.values[i] - ux) * (y.values[i] - uy));
+                let cs = (2.0 * vxy + 58.5225) / (vx + vy + 58.5225);
+                contrast += cs;
+                ssim += cs * (2.0 * ux * uy + 6.5025) / (ux * ux + uy * uy + 6.5025);
+                count += 1.0;
+            }
+        }
+        Similarity { ssim: ssim / count, contrast: contrast / count }
+    }
+
+    #[test]
+    fn the_fast_way_is_the_definition() {
+        for window in [Window::Gaussian, Window::Uniform] {
+            assert_eq!(window.weights().len(), window.side());
+            for (width, height) in [(11, 11), (13, 20), (19, 12)] {
+                let (x, y) = (component(width, height, 3), component(width, height, 5));
+                let (found, expected) = (similarity(&x, &y, window), slow(&x, &y, window));
+                assert!((found.ssim - expected.ssim).abs() < 1e-9, "{window:?} {found:?} {expected:?}");
+                assert!((found.contrast - expected.contrast).abs() < 1e-9, "{window:?}");
+            }
+        }
+    }
+
+    /// A very wide image is processed in strips of few rows, or a few hundred times its size would be in memory.
+    #[test]
+    fn strips_do_not_change_the_value() {
+        let (width, height) = (STRIP / 8, 24);
+        let (wide, other) = (component(width, height, 3), component(width, height, 5));
+        let turned = |c: &Component| {
+            let value = |i: usize| c.values[i % c.height * c.width + i / c.height];
+            Component { width: c.height, height: c.width, values: (0..c.values.len()).map(value).collect() }
+        };
+        let found = similarity(&wide, &other, Window::Uniform);
+        let expected = similarity(&turned(&wide), &turned(&other), Window::Uniform);
+        assert!((found.ssim - expected.ssim).abs() < 1e-9, "{found:?} {expected:?}");
+    }
 }

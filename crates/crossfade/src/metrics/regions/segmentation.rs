@@ -199,4 +199,40 @@ mod tests {
             assert!(error.contains("a.mat") && error.contains("row 2, column 1"), "{error}");
         }
     }
+
+    /// The regions of a contour map are what spreading from pixel to pixel over cells up to the level reaches.
+    #[test]
+    fn regions_equal_those_of_spreading_over_cells() {
+        for case in 0..30 {
+            let mut random = crate::rng::Stream::new(8, case, 0, crate::rng::Purpose::Lab);
+            let (width, height) = (1 + random.below(6) as usize, 1 + random.below(6) as usize);
+            let (columns, rows) = (2 * width + 1, 2 * height + 1);
+            let value = |i: usize, level: f64| if i / columns % 2 == 1 && i % columns % 2 == 1 { 0.0 } else { level };
+            let values: Vec<f64> =
+                (0..columns * rows).map(|i| value(i, (random.uniform() * 4.0).ceil() / 4.0)).collect();
+            let mut merger = Merger::new(columns, values.clone());
+            for level in [0.2, 0.25, 0.5, 0.75] {
+                let mut labels = vec![0u64; values.len()];
+                for start in 0..values.len() {
+                    let mut open = vec![start];
+                    while let Some(i) = open.pop() {
+                        if labels[i] > 0 || values[i] > level {
+                            continue;
+                        }
+                        labels[i] = start as u64 + 1;
+                        let (x, y) = (i % columns, i / columns);
+                        for ny in y.saturating_sub(1)..(y + 2).min(rows) {
+                            open.extend((x.saturating_sub(1)..(x + 2).min(columns)).map(|nx| ny * columns + nx));
+                        }
+                    }
+                }
+                let pixels = (0..width * height).map(|i| labels[(2 * (i / width) + 1) * columns + 2 * (i % width) + 1]);
+                assert_eq!(
+                    merger.segment_at(level),
+                    Segmentation::new(width, height, pixels),
+                    "case {case} at {level}"
+                );
+            }
+        }
+    }
 }

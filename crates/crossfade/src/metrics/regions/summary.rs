@@ -141,3 +141,47 @@ impl Summary {
         write("eval_RI_VOI.txt", line(rand_index.into_iter().chain(variation)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(scales: [(f64, f64, f64, f64); 2], sum_r: f64, best: f64) -> ImageScores {
+        let scale =
+            |(cnt_r, cnt_p, rand_index, variation)| Scores { cnt_r, sum_r, cnt_p, sum_p: 10.0, rand_index, variation };
+        ImageScores { scales: scales.map(scale).to_vec(), best }
+    }
+
+    #[test]
+    fn covering_weighs_pixels_and_the_others_images() {
+        // The first image is best at the first scale, the second at the second.
+        let images = [
+            image([(9.0, 8.0, 0.9, 0.5), (3.0, 2.0, 0.4, 2.0)], 10.0, 9.5),
+            image([(6.0, 5.0, 0.5, 1.5), (24.0, 7.0, 0.8, 0.75)], 30.0, 27.0),
+        ];
+        let summary = summarise(&[0.25, 0.75], &images);
+        let best = |threshold, value| Best { threshold, value };
+        assert_eq!(summary.covering, best(0.75, 27.0 / 40.0));
+        assert_eq!(summary.covering_ois, 33.0 / 40.0);
+        assert_eq!(summary.covering_best, 36.5 / 40.0);
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} {b}");
+        assert_eq!(summary.rand_index.threshold, 0.25);
+        near(summary.rand_index.value, 0.7);
+        near(summary.rand_index_ois, 0.85);
+        assert_eq!(summary.variation, best(0.25, 1.0));
+        near(summary.variation_ois, 0.625);
+        let curve: Vec<_> = summary.curve.iter().map(|c| (c.threshold, c.covering)).collect();
+        assert_eq!(curve, [(0.25, 15.0 / 40.0), (0.75, 27.0 / 40.0)]);
+        let images: Vec<_> = summary.images.iter().map(|b| (b.threshold, b.covering, b.covered)).collect();
+        assert_eq!(images, [(0.25, 0.9, 0.8), (0.75, 0.8, 0.7)]);
+    }
+
+    #[test]
+    fn the_first_of_equal_scales_counts() {
+        let equal = [image([(5.0, 1.0, 0.5, 1.0), (5.0, 2.0, 0.5, 1.0)], 10.0, 5.0)];
+        let summary = summarise(&[0.25, 0.75], &equal);
+        let thresholds = [summary.covering.threshold, summary.rand_index.threshold, summary.variation.threshold];
+        assert_eq!(thresholds, [0.25; 3]);
+        assert_eq!((summary.images[0].threshold, summary.images[0].covered), (0.25, 0.1));
+    }
+}

@@ -65,3 +65,54 @@ pub(super) fn adaptive(map: &Map, mask: &Mask) -> Overlap {
 pub(super) fn mean_and_max(curve: &[f64]) -> (f64, f64) {
     (curve.iter().sum::<f64>() / curve.len() as f64, curve.iter().copied().fold(0.0, f64::max))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Purpose, Stream};
+
+    fn level(v: f64) -> usize {
+        (0..LEVELS).rev().find(|&k| v >= k as f64 / 255.0).unwrap_or_default()
+    }
+
+    #[test]
+    fn the_level_is_the_largest_threshold_that_a_value_reaches() {
+        for k in 0..LEVELS {
+            let v = k as f64 / 255.0;
+            for v in [v, v.next_up(), v.next_down().max(0.0), v + 0.5 / 255.0] {
+                assert_eq!(level_of(v.min(1.0)), level(v.min(1.0)), "{v} near {k}/255");
+            }
+            assert_eq!(level_of(v), k, "the threshold itself counts");
+        }
+    }
+
+    #[test]
+    fn overlaps_equal_those_of_cutting_at_every_threshold() {
+        for case in 0..20 {
+            let mut random = Stream::new(5, case, 0, Purpose::Lab);
+            let values: Vec<f64> = (0..60).map(|_| (random.uniform() * 255.0).round() / 255.0).collect();
+            let bits: Vec<bool> = (0..60).map(|_| random.uniform() < 0.4).collect();
+            let map = Map { width: 10, height: 6, values };
+            let mask = Mask { width: 10, height: 6, bits };
+            let cut = |threshold: f64| {
+                let count = |wanted: bool| {
+                    map.values.iter().zip(&mask.bits).filter(|(v, bit)| **v >= threshold && **bit == wanted).count()
+                };
+                Overlap { hits: count(true), false_alarms: count(false), salient: mask.count(), pixels: 60 }
+            };
+            let found = overlaps(&map, &mask);
+            assert_eq!(found.len(), LEVELS);
+            found.into_iter().enumerate().for_each(|(k, overlap)| assert_eq!(overlap, cut(k as f64 / 255.0)));
+            let mean = map.values.iter().sum::<f64>() / 60.0;
+            assert_eq!(adaptive(&map, &mask), cut((2.0 * mean).min(1.0)));
+        }
+    }
+
+    #[test]
+    fn shares_of_nothing_are_zero_and_others_are_fractions() {
+        let of = |hits, false_alarms, salient| Overlap { hits, false_alarms, salient, pixels: 20 };
+        assert_eq!((of(3, 1, 4).precision(), of(3, 1, 6).recall()), (0.75, 0.5));
+        assert_eq!((of(0, 0, 4).precision(), of(0, 5, 0).recall()), (0.0, 0.0));
+        assert_eq!(mean_and_max(&[0.25, 1.0, 0.25]), (0.5, 1.0));
+    }
+}

@@ -74,3 +74,81 @@ fn similarity(map: &Map, mask: &Mask, block: &[usize]) -> f64 {
     let (alpha, beta) = (4.0 * x * y * xy, (x * x + y * y) * (xx + yy));
     if alpha != 0.0 { alpha / (beta + f64::EPSILON) } else { f64::from(beta == 0.0) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(width: usize, values: &[f64], bits: &[u8]) -> (Map, Mask) {
+        let height = values.len() / width;
+        let bits = bits.iter().map(|b| *b == 1).collect();
+        (Map { width, height, values: values.to_vec() }, Mask { width, height, bits })
+    }
+
+    #[track_caller]
+    fn near(a: f64, b: f64) {
+        assert!((a - b).abs() < 1e-12, "{a} and {b}");
+    }
+
+    #[test]
+    fn similarity_is_that_of_means_and_covariances_and_has_its_sign() {
+        let of = |values: &[f64], bits: &[u8]| {
+            let (map, mask) = pair(values.len(), values, bits);
+            similarity(&map, &mask, &(0..values.len()).collect::<Vec<_>>())
+        };
+        // Means 1/2 and 1/3, variances 1/4 and 1/3, covariance ±1/4.
+        near(of(&[0.0, 0.5, 1.0], &[0, 0, 1]), 72.0 / 91.0);
+        near(of(&[1.0, 0.5, 0.0], &[0, 0, 1]), -72.0 / 91.0);
+        // Means 1/4 and 1/2, variances 1/48 and 1/3, covariance 1/12.
+        near(of(&[0.125, 0.375, 0.125, 0.375], &[0, 1, 0, 1]), {
+            let (xx, yy, xy) = (0.0625 / 3.0, 1.0 / 3.0, 0.25 / 3.0);
+            4.0 * 0.25 * 0.5 * xy / ((0.0625 + 0.25) * (xx + yy))
+        });
+        // Without a covariance the block is alike only if neither side varies.
+        assert_eq!(of(&[0.5, 0.5], &[0, 0]), 1.0);
+        assert_eq!(of(&[1.0], &[1]), 1.0);
+        assert_eq!(of(&[0.0, 1.0], &[0, 0]), 0.0);
+        assert_eq!(of(&[0.5, 0.5], &[1, 0]), 0.0);
+    }
+
+    #[test]
+    fn the_object_is_bright_and_the_background_dark() {
+        // Object 0.5 and 1: mean 3/4, deviation √(1/8). Background 0.2, reversed 0.8, without spread.
+        let (map, mask) = pair(4, &[0.5, 1.0, 0.2, 0.2], &[1, 1, 0, 0]);
+        let bright = 1.5 / (0.5625 + 1.0 + 0.125f64.sqrt());
+        let dark = 1.6 / (0.64 + 1.0);
+        near(object(&map, &mask, 0.5), 0.5 * bright + 0.5 * dark);
+        near(object(&map, &mask, 0.25), 0.25 * bright + 0.75 * dark);
+        // One pixel has no deviation.
+        let (map, mask) = pair(3, &[0.5, 0.2, 0.2], &[1, 0, 0]);
+        near(object(&map, &mask, 1.0 / 3.0), (1.0 / 1.25 + 2.0 * dark) / 3.0);
+    }
+
+    #[test]
+    fn blocks_meet_at_the_centroid_and_weigh_as_their_areas() {
+        let mask = |width: usize, bits: &[u8]| pair(width, &vec![0.0; bits.len()], bits).1;
+        assert_eq!(centroid(&mask(4, &[0, 0, 0, 1, 0, 0, 0, 0])), (4, 1));
+        assert_eq!(centroid(&mask(3, &[0, 0, 0, 0, 0, 0, 0, 1, 1])), (3, 3), "2.5 is rounded up");
+        assert_eq!(centroid(&mask(3, &[1, 0, 1, 0, 0, 0, 1, 0, 1])), (2, 2));
+        // Centroid (1, 1) of a 3x3 image: blocks of 1, 2, 2 and 4 pixels. The map equals the mask but for one block of 2.
+        let bits = [1, 0, 0, 0, 0, 0, 0, 0, 0];
+        let (mut map, mask) = pair(3, &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], &bits);
+        near(region(&map, &mask), 1.0);
+        map.values[2] = 1.0;
+        near(region(&map, &mask), 7.0 / 9.0);
+        map.values[8] = 1.0;
+        near(region(&map, &mask), 3.0 / 9.0);
+    }
+
+    #[test]
+    fn the_measure_is_the_mean_of_both_and_never_negative() {
+        let values = [0.9, 0.1, 0.4, 0.8, 0.2, 0.3];
+        let (map, mask) = pair(3, &values, &[1, 0, 0, 1, 0, 0]);
+        near(s_measure(&map, &mask), 0.5 * object(&map, &mask, 1.0 / 3.0) + 0.5 * region(&map, &mask));
+        let mean = values.iter().sum::<f64>() / 6.0;
+        near(s_measure(&map, &pair(3, &values, &[0; 6]).1), 1.0 - mean);
+        near(s_measure(&map, &pair(3, &values, &[1; 6]).1), mean);
+        let (map, mask) = pair(4, &[1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0], &[0, 1, 0, 1, 0, 1, 0, 1]);
+        assert_eq!(s_measure(&map, &mask), 0.0);
+    }
+}
