@@ -73,6 +73,8 @@ limits! {
     AUTOENCODER_PIXELS = "pixels of an image that an autoencoder reconstructs", 1 << 20, Pixels;
     /// 3840x2160. Distances and weights of each pixel take ten 64-bit numbers.
     MAP_PIXELS = "pixels of a map that a metric compares", 8 << 20, Pixels;
+    /// Of two maps of 3840x2160 with thin edges there are some millions. Each takes 8 bytes, twice.
+    EDGE_LINKS = "pairs of edge pixels within the tolerance", 16 << 20, Count;
     /// Their numbers are drawn before the first subset is measured.
     KID_IMAGES = "images that KID draws, over all subsets", 32 << 20, Count;
     /// Three matrices of each class. Ten classes of Inception's 2,048 features take 960 MiB.

@@ -240,7 +240,8 @@ fn the_matching_is_the_greatest_and_the_nearest() {
             set.map(|(i, _)| ((i % width) as i32, (i / width) as i32)).collect()
         };
         let (from, to) = (places(&detected), places(&truth));
-        let matched = correspond(&Points::new(&detected), &Points::new(&truth), &Disc::new(radius));
+        let matched =
+            correspond(&Points::new(&detected), &Points::new(&truth), &Disc::new(radius, width, height)).unwrap();
         let chosen: Vec<_> = from.iter().zip(&matched).filter(|(_, m)| **m).map(|(p, _)| *p).collect();
         let best = slow_matching(&from, &to, radius);
         assert_eq!(chosen.len(), best.0, "case {case}");

@@ -58,14 +58,14 @@ pub fn count(detection: Detection, truth: &[Mask], config: &EdgesConfig, path: &
         let (w, h) = (other.width, other.height);
         return Err(Error::file(path, format!("{width}x{height} pixels, but its ground truth has {w}x{h}")));
     }
-    let disc = Disc::new(config.max_dist * (width as f64).hypot(height as f64));
+    let disc = Disc::new(config.max_dist * (width as f64).hypot(height as f64), width, height);
     let truth: Vec<Points> = truth.iter().map(Points::new).collect();
     let measure = |mask: &Mask| {
         let mask = if config.protocol == Protocol::C { mask } else { &thin(mask) };
-        compare(&Points::new(mask), &truth, &disc)
+        compare(&Points::new(mask), &truth, &disc).map_err(|why| Error::file(path, why))
     };
     match detection {
-        Detection::Segmentations(masks) => Ok(masks.par_iter().map(measure).collect()),
+        Detection::Segmentations(masks) => masks.par_iter().map(measure).collect(),
         Detection::Soft(map) => {
             let map = if config.protocol == Protocol::S { suppress(&map) } else { map };
             // A threshold of 0 would mark every pixel.
@@ -75,8 +75,8 @@ pub fn count(detection: Detection, truth: &[Mask], config: &EdgesConfig, path: &
             // only once.
             let sizes: Vec<usize> = levels.par_iter().map(|t| cut(t).count()).collect();
             let new = |k: usize| k == 0 || sizes[k] != sizes[k - 1];
-            let one = |(k, t): (usize, &f64)| new(k).then(|| measure(&cut(t)));
-            let counts: Vec<Option<Counts>> = levels.par_iter().enumerate().map(one).collect();
+            let one = |(k, t): (usize, &f64)| new(k).then(|| measure(&cut(t))).transpose();
+            let counts: Vec<Option<Counts>> = levels.par_iter().enumerate().map(one).collect::<Result<_>>()?;
             let repeat = |last: &mut Counts, new: Option<Counts>| {
                 *last = new.unwrap_or(*last);
                 Some(*last)
@@ -87,18 +87,18 @@ pub fn count(detection: Detection, truth: &[Mask], config: &EdgesConfig, path: &
 }
 
 /// The counts of one boundary map against every annotator's.
-fn compare(detected: &Points, truth: &[Points], disc: &Disc) -> Counts {
+fn compare(detected: &Points, truth: &[Points], disc: &Disc) -> std::result::Result<Counts, String> {
     let mut any = vec![false; detected.len()];
     let mut counts = Counts { sum_p: detected.len() as u64, ..Counts::default() };
     for annotator in truth {
         counts.sum_r += annotator.len() as u64;
-        for (any, matched) in any.iter_mut().zip(correspond(detected, annotator, disc)) {
+        for (any, matched) in any.iter_mut().zip(correspond(detected, annotator, disc)?) {
             *any |= matched;
             counts.cnt_r += u64::from(matched);
         }
     }
     counts.cnt_p = any.iter().filter(|&&m| m).count() as u64;
-    counts
+    Ok(counts)
 }
 
 #[cfg(test)]
@@ -198,6 +198,18 @@ mod tests {
         let map = Map { width: 40, height: 30, values: vec![0.0; 1200] };
         let error = count(Detection::Soft(map), &[other], &config(Protocol::C, 1), Path::new("a.png")).unwrap_err();
         assert!(error.to_string().contains("40x30 pixels, but its ground truth has 30x40"));
+    }
+
+    /// The disc of a line is as long as the tolerance and no higher than the line; white maps have too many pairs.
+    #[test]
+    fn what_would_take_gigabytes_is_short_or_refused() {
+        let line = |value: f64| Map { width: 4 << 20, height: 1, values: vec![value; 4 << 20] };
+        let counts = found(line(0.0), &[line(0.0).at_least(0.5)], &config(Protocol::C, 1))[0];
+        assert_eq!(counts, Counts::default());
+        let white = Map { width: 700, height: 700, values: vec![1.0; 700 * 700] };
+        let truth = [white.at_least(0.5)];
+        let error = count(Detection::Soft(white), &truth, &config(Protocol::C, 1), Path::new("a.png")).unwrap_err();
+        assert!(error.to_string().contains("a.png") && error.to_string().contains("pairs of edge pixels"), "{error}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::super::maps::Mask;
+use crate::limits::EDGE_LINKS;
 
 /// Marks a missing partner, node or pixel.
 const NONE: u32 = u32::MAX;
@@ -56,13 +57,17 @@ impl Points {
 pub struct Disc(Vec<(i32, i32, i32)>);
 
 impl Disc {
-    /// A disc of `radius` pixels.
-    pub fn new(radius: f64) -> Self {
-        let r = radius.ceil() as i32;
-        let squares = (-r..=r).flat_map(|dy| (-r..=r).map(move |dx| (dx * dx + dy * dy, dx, dy)));
-        let mut steps: Vec<_> = squares.filter(|s| f64::from(s.0) <= radius * radius).collect();
+    /// A disc of `radius` pixels, as far as two pixels of an image of this size can be apart: that of a long line would take
+    /// gigabytes.
+    pub fn new(radius: f64, width: usize, height: usize) -> Self {
+        let reach = |side: usize| (radius.ceil() as i64).min(side as i64 - 1);
+        let (across, down) = (reach(width), reach(height));
+        let squares = (-down..=down).flat_map(|dy| (-across..=across).map(move |dx| (dx * dx + dy * dy, dx, dy)));
+        let mut steps: Vec<_> = squares.filter(|s| s.0 as f64 <= radius * radius).collect();
         steps.sort_unstable();
-        Self(steps.iter().map(|&(d2, dx, dy)| (dx, dy, (f64::from(d2).sqrt() * SCALE).round() as i32)).collect())
+        let step =
+            |&(d2, dx, dy): &(i64, i64, i64)| (dx as i32, dy as i32, ((d2 as f64).sqrt() * SCALE).round() as i32);
+        Self(steps.iter().map(step).collect())
     }
 }
 
@@ -77,7 +82,8 @@ impl Links {
         &self.links[self.first[node as usize] as usize..self.first[node as usize + 1] as usize]
     }
 
-    fn between(from: &Points, to: &Points, disc: &Disc) -> Self {
+    /// All pairs within the disc, or the reason why there are too many.
+    fn between(from: &Points, to: &Points, disc: &Disc) -> Result<Self, String> {
         let (mut first, mut links) = (vec![0], Vec::new());
         for &pixel in &from.pixels {
             let (x, y) = ((pixel as usize % from.width) as i32, (pixel as usize / from.width) as i32);
@@ -91,9 +97,10 @@ impl Links {
                     links.push((node, cost));
                 }
             }
+            EDGE_LINKS.check(links.len() as u64)?;
             first.push(links.len() as u32);
         }
-        Self { first, links }
+        Ok(Self { first, links })
     }
 }
 
@@ -110,9 +117,10 @@ impl Matching {
     }
 }
 
-/// Whether each detected pixel corresponds to a pixel of the truth. As many pixels of the truth have a partner.
-pub fn correspond(detected: &Points, truth: &Points, disc: &Disc) -> Vec<bool> {
-    let links = Links::between(detected, truth, disc);
+/// Whether each detected pixel corresponds to a pixel of the truth. As many pixels of the truth have a partner. An error if there
+/// are too many pairs to choose from.
+pub fn correspond(detected: &Points, truth: &Points, disc: &Disc) -> Result<Vec<bool>, String> {
+    let links = Links::between(detected, truth, disc)?;
     let mut matching = Matching { left: vec![NONE; detected.len()], right: vec![NONE; truth.len()] };
     greedy(&links, &mut matching);
     while augment_phase(&links, &mut matching) {}
@@ -120,10 +128,10 @@ pub fn correspond(detected: &Points, truth: &Points, disc: &Disc) -> Vec<bool> {
     let mut matched: Vec<bool> = matching.left.iter().map(|&r| r != NONE).collect();
     if !right.is_empty() {
         left.iter().for_each(|&l| matched[l as usize] = false);
-        let back = Links::between(truth, detected, disc);
+        let back = Links::between(truth, detected, disc)?;
         minimum_distance(&right, &back, &left, detected.len()).into_iter().for_each(|l| matched[l as usize] = true);
     }
-    matched
+    Ok(matched)
 }
 
 /// A first matching: each pixel gets its nearest free partner. This settles most pixels, so that few augmenting paths

@@ -17,7 +17,7 @@ use std::path::Path;
 pub(super) use metric::SPEC;
 
 use super::Report;
-use super::maps::{MapFiles, check_thresholds, each, levels, paired_maps};
+use super::maps::{MapFiles, check_thresholds, levels, paired_maps};
 use crate::data::IMAGE_ENDINGS;
 use crate::error::{Error, Result};
 use crate::files::{csv_field, write_atomic};
@@ -127,7 +127,13 @@ pub fn evaluate(
         let counts = count(detection, &truth, config, &pair.map)?;
         Ok((counts, truth.len(), segmentations))
     };
-    let results = each(&files, progress, one)?;
+    // One after the other: the thresholds of an image are measured in parallel, and the pairs of its pixels take much memory.
+    let results = files.iter().enumerate().map(|(k, pair)| {
+        let measured = one(pair)?;
+        progress(k + 1, files.len());
+        Ok(measured)
+    });
+    let results = results.collect::<Result<Vec<_>>>()?;
 
     let segmentations = results.iter().any(|r| r.2);
     let levels = results.first().map_or(0, |r| r.0.len());
