@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use zip::ZipArchive;
 use zip::result::ZipError;
@@ -20,8 +20,8 @@ const ENTRY_BYTES: u64 = 46;
 const RECORD: &[u8] = b"PK\x06\x06";
 /// The bytes of that record up to the number, which are fewer than those of an entry.
 const RECORD_BYTES: usize = 40;
-/// The end of the directory is also read where its end is searched, so that some entries count twice.
-const TWICE: u64 = 4096;
+/// The end of the directory is also read where its end is searched.
+const SEARCHED: u64 = 4096;
 /// Nothing is counted any more.
 const NO_LIMIT: u64 = u64::MAX;
 
@@ -35,14 +35,29 @@ pub struct Counted {
     length: u64,
     /// The last bytes, too few for a record.
     last: Vec<u8>,
-    /// How many more may come.
-    left: Arc<AtomicU64>,
+    limit: Limit,
+    count: Arc<Count>,
+}
+
+/// What a file shares with those who opened it.
+struct Count {
+    /// How many more entries may be read.
+    left: AtomicU64,
+    /// The reason why no more is read.
+    refused: OnceLock<String>,
+}
+
+impl Counted {
+    /// Nothing more is read.
+    fn refuse<T>(&self, why: String) -> std::io::Result<T> {
+        Err(std::io::Error::other(self.count.refused.get_or_init(|| why).clone()))
+    }
 }
 
 impl Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let n = self.file.read(buffer)?;
-        let left = self.left.load(Ordering::Relaxed);
+        let left = self.count.left.load(Ordering::Relaxed);
         if left == NO_LIMIT {
             return Ok(n);
         }
@@ -55,19 +70,17 @@ impl Read for Counted {
                 // The reader of zips makes room for as many as this says.
                 let number = u64::from_le_bytes(*number);
                 if number.saturating_mul(ENTRY_BYTES) > self.length {
-                    let message = format!("{number} entries do not fit into {} bytes", self.length);
-                    return Err(std::io::Error::other(message));
+                    return self.refuse(format!("{number} entries do not fit into {} bytes", self.length));
                 }
-                if number > left {
-                    self.left.store(0, Ordering::Relaxed);
-                    return Err(std::io::Error::other("too many entries"));
+                if number > self.limit.max {
+                    return self.refuse(self.limit.reason("the number of its entries"));
                 }
             }
         }
         let kept = self.last.len().saturating_sub(RECORD_BYTES - 1);
         self.last.drain(..kept);
-        self.left.store(left.saturating_sub(found), Ordering::Relaxed);
-        if found > left { Err(std::io::Error::other("too many entries")) } else { Ok(n) }
+        self.count.left.store(left.saturating_sub(found), Ordering::Relaxed);
+        if found > left { self.refuse(self.limit.reason("the number of its entries")) } else { Ok(n) }
     }
 }
 
@@ -80,17 +93,19 @@ impl Seek for Counted {
 
 /// Opens a zip with at most `limit` entries; `problem` is told of one that cannot be read.
 pub fn open_zip(path: &Path, limit: &Limit, problem: impl FnOnce(ZipError) -> Error) -> Result<Archive> {
-    let left = Arc::new(AtomicU64::new(limit.max + TWICE));
     let file = open(path)?;
     let length = file.metadata().map_err(Error::io(path))?.len();
-    let file = Counted { file, length, last: vec![], left: Arc::clone(&left) };
+    // A directory is searched for its first entry before it is read.
+    let left = AtomicU64::new(limit.max.saturating_mul(2).saturating_add(SEARCHED).min(NO_LIMIT - 1));
+    let count = Arc::new(Count { left, refused: OnceLock::new() });
+    let file = Counted { file, length, last: vec![], limit: *limit, count: Arc::clone(&count) };
     let too_many = |why| Error::file(path, why);
-    let archive = ZipArchive::new(BufReader::new(file)).map_err(|e| match left.load(Ordering::Relaxed) {
-        0 => too_many(limit.reason("the number of its entries")),
-        _ => problem(e),
+    let archive = ZipArchive::new(BufReader::new(file)).map_err(|e| match count.refused.get() {
+        Some(why) => too_many(why.clone()),
+        None => problem(e),
     })?;
     limit.check(archive.len() as u64).map_err(too_many)?;
-    left.store(NO_LIMIT, Ordering::Relaxed);
+    count.left.store(NO_LIMIT, Ordering::Relaxed);
     Ok(archive)
 }
 
@@ -134,7 +149,7 @@ mod tests {
         stated(6000);
         assert_eq!(opened(6000).unwrap().len(), 6000);
         for (number, max, problem) in [
-            (50_000, 2000, "the number of its entries is more than the limit of 2000"),
+            (5000, 2000, "the number of its entries is more than the limit of 2000"),
             (1 << 40, 1 << 50, "entries do not fit"),
             (u64::MAX, 6000, "entries do not fit"),
         ] {
