@@ -61,9 +61,9 @@ limits! {
     METRIC_PIXELS = "pixels of an image that PSNR, SSIM and MS-SSIM compare", 32 << 20, Pixels;
     /// 3840x2160 in colour. They are held as 64-bit numbers.
     METRIC_NUMBERS = "numbers of an array of NumPy that is compared as an image", 24 << 20, Count;
-    /// The features of AlexNet take about 200 bytes for each pixel.
+    /// The features of AlexNet take about 100 bytes for each pixel.
     LPIPS_PIXELS = "pixels of an image that LPIPS compares with AlexNet", 4 << 20, Pixels;
-    /// The features of VGG-16 take about 1 kB for each pixel.
+    /// The features of VGG-16 take about 1,200 bytes for each pixel.
     LPIPS_VGG_PIXELS = "pixels of an image that LPIPS compares with VGG-16", 1 << 19, Pixels;
     /// The filtered planes of random-frechet take about 120 bytes for each pixel.
     FILTER_PIXELS = "pixels of an image that random-frechet compares", 4 << 20, Pixels;

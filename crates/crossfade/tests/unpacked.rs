@@ -69,9 +69,9 @@ fn declared(side: u32, depth: u8, colour: u8) -> Vec<u8> {
 #[test]
 fn the_memory_of_a_picture_is_checked_before_it_is_decoded() {
     // 16-bit RGBA takes 8 bytes for each pixel, 16-bit RGB 6.
-    for (colour, refused) in [(6, true), (2, false)] {
-        let message = Image::decode(&declared(8192, 16, colour), "a.png").err().unwrap().to_string();
+    for (side, colour, refused) in [(8192, 6, true), (8192, 2, true), (6144, 6, true), (6144, 2, false)] {
+        let message = Image::decode(&declared(side, 16, colour), "a.png").err().unwrap().to_string();
         assert!(message.contains("a.png") && message.contains(IMAGE_MEMORY.name) == refused, "{message}");
-        assert_eq!(dimensions(&declared(8192, 16, colour), "a.png").is_err(), refused);
+        assert_eq!(dimensions(&declared(side, 16, colour), "a.png").is_err(), refused);
     }
 }
