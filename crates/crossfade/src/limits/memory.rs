@@ -79,7 +79,11 @@ mod tests {
         assert_eq!(most.into_inner(), 1);
         // More than there is, and a panic, leave nothing taken.
         sharing(|| need(10 * SHARED_MEMORY.max));
-        std::panic::catch_unwind(|| sharing(|| -> () { std::panic::resume_unwind(Box::new(need(7))) })).unwrap_err();
+        let panics = || {
+            need(7);
+            std::panic::resume_unwind(Box::new("of a decoder"))
+        };
+        std::panic::catch_unwind(|| -> () { sharing(panics) }).unwrap_err();
         assert_eq!(SHARE.get(), (0, 0));
     }
 }

@@ -98,10 +98,10 @@ mod tests {
         let (mut x, mut y) = (wave(0.2), wave(0.203));
         let found = component_ms_ssim(wave(0.2), wave(0.203));
         let mut product = 1.0;
-        for scale in 0..5 {
+        for (scale, weight) in WEIGHTS.into_iter().enumerate() {
             let similarity = similarity(&x, &y, Window::Gaussian);
             let base = if scale == 4 { similarity.ssim } else { similarity.contrast };
-            product *= libm::pow(base.max(0.0), WEIGHTS[scale]);
+            product *= libm::pow(base.max(0.0), weight);
             (x, y) = (halved(&x), halved(&y));
         }
         assert!((found - product).abs() < 1e-12 && found > 0.0 && found < 1.0, "{found} {product}");
