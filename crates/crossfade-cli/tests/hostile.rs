@@ -63,7 +63,9 @@ fn every_verb_names_a_picture_that_its_decoder_does_not_handle() {
         assert!(message.contains("bad.png"), "{words:?}: {message}");
         assert!(message.contains("its decoder does not handle") || words[0] == "reproduce", "{words:?}: {message}");
         assert!(!message.contains("panicked"), "{words:?}: {message}");
-        assert!(!Path::new(&out).exists() && !Path::new(&file).exists(), "{words:?}");
+        // Of a folder the others may have results.
+        assert!(!Path::new(&out).join("bad.png").exists() && !Path::new(&file).exists(), "{words:?}");
+        let _ = std::fs::remove_dir_all(&out);
     }
     let report = crossfade().args(["data", "check", "--kind", "folder", "--path", &set]).output().unwrap();
     let text = String::from_utf8_lossy(&report.stdout).into_owned();
@@ -102,7 +104,13 @@ fn convert_and_tasks_write_names_that_are_not_utf8() {
     let converted = odd(dir.path(), "-converted.safetensors");
     let weights = trained().join("run/checkpoints/step-00000002.safetensors");
     let mut convert = crossfade();
-    convert.arg("convert").arg(weights).arg(&converted).arg("--network").arg(trained().join("run.toml"));
+    convert
+        .arg("convert")
+        .arg(weights)
+        .arg(&converted)
+        .arg("--network")
+        .arg(trained().join("run.toml"))
+        .args(["--weights", "model"]);
     let report = succeed(convert.arg("--json"));
     assert!(converted.exists() && serde_json::from_str::<serde_json::Value>(&report).is_ok(), "{report}");
 }
