@@ -69,8 +69,8 @@ limits! {
     FILTER_PIXELS = "pixels of an image that random-frechet compares", 4 << 20, Pixels;
     /// 4,096 of 64x64 pixels. Each is held with the nearest one and with what is drawn of both.
     NEAREST_PIXELS = "pixels of all samples whose nearest images are searched", 16 << 20, Pixels;
-    /// 1024x1024. A network of 32 channels holds about 800 bytes of each pixel.
-    AUTOENCODER_PIXELS = "pixels of an image that an autoencoder reconstructs", 1 << 20, Pixels;
+    /// 1024x512. A network of 32 channels holds about 900 bytes of each pixel.
+    AUTOENCODER_PIXELS = "pixels of an image that an autoencoder reconstructs", 1 << 19, Pixels;
     /// 3840x2160. Distances and weights of each pixel take ten 64-bit numbers.
     MAP_PIXELS = "pixels of a map that a metric compares", 8 << 20, Pixels;
     /// Of two maps of 3840x2160 with thin edges there are some millions. Each takes 8 bytes, twice.
