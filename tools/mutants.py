@@ -7,7 +7,7 @@ So a crate that takes minutes to build is built a few times and not once for eac
 the build of all other crates. SOURCES is a directory or file of one
 crate, e.g. `crates/crossfade/src/metrics`. A test target is `lib` or the name of an integration test.
 
-A change counts as caught if a test fails or does not end within five times the time of the unchanged program. Changes that do not
+A change counts as caught if a test fails or takes more than five times the processor time of the unchanged program. Changes that do not
 compile are left out and counted apart. The survivors are printed with file, line and change. Needs `pip install tree-sitter
 tree-sitter-rust`.
 """
@@ -17,10 +17,9 @@ import os
 import pathlib
 import random
 import re
-import shutil
+import resource
 import subprocess
 import sys
-import time
 
 import tree_sitter_rust
 from tree_sitter import Language, Parser
@@ -123,6 +122,13 @@ def render(node, source, chosen):
     return whole
 
 
+def update(path, content):
+    """Writes a file if its content differs, so that cargo builds what has changed and nothing else."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_bytes() != content:
+        path.write_bytes(content)
+
+
 def write(copy, trees, mutants, left_out):
     """Writes every file that has changes; keeps line numbers."""
     per_file = {}
@@ -131,7 +137,7 @@ def write(copy, trees, mutants, left_out):
             per_file.setdefault(path, {}).setdefault((start, end, kind), []).append((number, other))
     for path in {mutant[0] for mutant in mutants.values()}:
         source, tree = trees[path]
-        (copy / path).write_text(render(tree.root_node, source, per_file.get(path, {})))
+        update(copy / path, render(tree.root_node, source, per_file.get(path, {})).encode())
 
 
 def build(copy, targets, environment):
@@ -158,18 +164,19 @@ def build(copy, targets, environment):
     return (programs if done.returncode == 0 else None), wrong
 
 
-def run(programs, tests, environment, limit):
-    """The first target that fails, or "too slow", or None."""
-    for package, target, *words in tests:
+def run(programs, tests, environment, limits):
+    """The first target that fails or takes more seconds of the processor than its limit, or None; and the seconds of each."""
+    seconds = []
+    for (package, target, *words), limit in zip(tests, limits):
         command = [programs[(package, target)], "--test-threads", "2", *words]
-        try:
-            done = subprocess.run(command, cwd=environment["PLACE"] + "/crates/" + package, env=environment,
-                                  capture_output=True, timeout=limit)
-        except subprocess.TimeoutExpired:
-            return "too slow"
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(command, cwd=environment["PLACE"] + "/crates/" + package, env=environment, capture_output=True,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit)))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         if done.returncode != 0:
-            return target
-    return None
+            return f"{target}, too slow" if done.returncode == -9 else target, seconds
+    return None, seconds
 
 
 def main():
@@ -182,12 +189,9 @@ def main():
     options = parser.parse_args()
     tests = [tuple(part.split(":", 2)) for part in options.tests]
     copy = options.dir / "main" / "copy"
-    shutil.rmtree(copy, ignore_errors=True)
-    copy.mkdir(parents=True)
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, files.split("\0")):
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, copy / name)
+        update(copy / name, (ROOT / name).read_bytes())
     language = Parser(Language(tree_sitter_rust.language()))
     trees, found = {}, []
     for path in sorted([options.sources] if options.sources.is_file() else options.sources.rglob("*.rs")):
@@ -200,7 +204,7 @@ def main():
     random.Random(options.seed).shuffle(found)
     mutants = dict(enumerate(sorted(found[:options.sample]), start=1))
     library = copy / next(iter(trees)).parts[0] / next(iter(trees)).parts[1] / "src/lib.rs"
-    library.write_text(library.read_text() + HELPER)
+    update(library, (ROOT / library.relative_to(copy)).read_bytes() + HELPER.encode())
     environment = os.environ | {"CARGO_TARGET_DIR": str(options.dir / "target"), "PLACE": str(copy),
                                 "CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0"}
     environment.setdefault("CROSSFADE_SHARED", str(ROOT.parent / "shared"))
@@ -211,15 +215,16 @@ def main():
         programs, wrong = build(copy, sorted({test[1] for test in tests}), environment)
         left_out |= wrong
         print(f"built: {len(left_out)} of {len(mutants)} changes do not compile so far", flush=True)
-    started = time.monotonic()
-    if run(programs, tests, environment, 3600):
-        sys.exit("the tests fail without any change")
-    limit = 10 + 5 * (time.monotonic() - started)
+    failed, seconds = run(programs, tests, environment, [3600] * len(tests))
+    if failed:
+        sys.exit(f"{failed} fails without any change")
+    limits = [int(10 + 5 * each) for each in seconds]
+    print(f"seconds of the processor without a change: {', '.join(f'{each:.0f}' for each in seconds)}", flush=True)
     caught, survivors = {}, []
     for number, (path, start, _, kind, other) in mutants.items():
         if number in left_out:
             continue
-        end = run(programs, tests, environment | {"MUTANT": str(number)}, limit)
+        end = run(programs, tests, environment | {"MUTANT": str(number)}, limits)[0]
         line = trees[path][0][:start].count(b"\n") + 1
         first = trees[path][0][start:].split(b"\n")[0].decode()[:80]
         print(f"{number}: {path}:{line}: {kind} `{first}` -> `{other}`: {end or 'SURVIVED'}", flush=True)

@@ -253,6 +253,11 @@ fn shell(dir: &Path, command: &str) {
     assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
+/// A command names the model and not its path on the server: who runs it has a run of this name.
+fn link_run(folder: &Path, model: &str) {
+    std::os::unix::fs::symlink(models::runs().join(model), folder.join(model)).unwrap();
+}
+
 #[test]
 fn the_command_of_a_job_makes_its_pictures() {
     let dir = tempfile::tempdir().unwrap();
@@ -272,6 +277,7 @@ fn the_command_of_a_job_makes_its_pictures() {
         let command = job["command"].as_str().unwrap();
         let work = dir.path().join(k.to_string());
         std::fs::create_dir(&work).unwrap();
+        link_run(&work, request["model"].as_str().unwrap());
         shell(&work, command);
         let first = request["first"].as_u64().unwrap_or(0);
         for (at, picture) in client.pictures(&job).into_iter().enumerate() {
@@ -284,6 +290,7 @@ fn the_command_of_a_job_makes_its_pictures() {
     let answer = client.form("/v1/images/variations", &texts, &[("image", &png)]).expect(200).json();
     let job = client.ended(answer["job"].as_str().unwrap());
     std::fs::write(dir.path().join("picture.png"), &png).unwrap();
+    link_run(dir.path(), "flow");
     shell(dir.path(), job["command"].as_str().unwrap());
     assert!(client.pictures(&job)[0] == std::fs::read(dir.path().join("out.png")).unwrap(), "{}", job["command"]);
 }

@@ -14,11 +14,11 @@ use crate::error::{Error, Result};
 
 /// The first bytes of an entry of the directory.
 const ENTRY: &[u8] = b"PK\x01\x02";
-/// The least that an entry of the directory takes.
-const ENTRY_BYTES: u64 = 46;
 /// The first bytes of the record that tells the number of entries with 64 bits.
 const RECORD: &[u8] = b"PK\x06\x06";
-/// The bytes of that record up to the number, which are fewer than those of an entry.
+/// The bytes of that record up to the number, which are fewer than those of an entry: after the first four its size (8), two
+/// versions (2 each), the number of this disk and of that of the directory (4 each), the number of entries on this disk (8) and
+/// on all (8).
 const RECORD_BYTES: usize = 40;
 /// The end of the directory is also read where its end is searched.
 const SEARCHED: u64 = 4096;
@@ -31,8 +31,6 @@ pub type Archive = ZipArchive<BufReader<Counted>>;
 /// A file in which entries of the directory of a zip are counted.
 pub struct Counted {
     file: File,
-    /// The bytes of the file.
-    length: u64,
     /// The last bytes, too few for a record.
     last: Vec<u8>,
     limit: Limit,
@@ -54,6 +52,14 @@ impl Counted {
     }
 }
 
+/// The number of entries that a record declares, for which the reader of zips makes room. Records that it does not accept, because
+/// there is more than one disk, are what else the file contains: numbers, for example.
+fn declared(bytes: &[u8]) -> Option<u64> {
+    let number = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let is_record = bytes.starts_with(RECORD) && bytes.get(16..20)? == [0; 4] && number(24)? == number(32)?;
+    is_record.then(|| number(32)).flatten()
+}
+
 impl Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let n = self.file.read(buffer)?;
@@ -66,15 +72,8 @@ impl Read for Counted {
         for bytes in self.last.windows(RECORD_BYTES) {
             if bytes.starts_with(ENTRY) {
                 found += 1;
-            } else if let (true, Some(number)) = (bytes.starts_with(RECORD), bytes.last_chunk()) {
-                // The reader of zips makes room for as many as this says.
-                let number = u64::from_le_bytes(*number);
-                if number.saturating_mul(ENTRY_BYTES) > self.length {
-                    return self.refuse(format!("{number} entries do not fit into {} bytes", self.length));
-                }
-                if number > self.limit.max {
-                    return self.refuse(self.limit.reason("the number of its entries"));
-                }
+            } else if declared(bytes).is_some_and(|number| number > self.limit.max) {
+                return self.refuse(self.limit.reason("the number of its entries"));
             }
         }
         let kept = self.last.len().saturating_sub(RECORD_BYTES - 1);
@@ -94,11 +93,10 @@ impl Seek for Counted {
 /// Opens a zip with at most `limit` entries; `problem` is told of one that cannot be read.
 pub fn open_zip(path: &Path, limit: &Limit, problem: impl FnOnce(ZipError) -> Error) -> Result<Archive> {
     let file = open(path)?;
-    let length = file.metadata().map_err(Error::io(path))?.len();
     // A directory is searched for its first entry before it is read.
     let left = AtomicU64::new(limit.max.saturating_mul(2).saturating_add(SEARCHED).min(NO_LIMIT - 1));
     let count = Arc::new(Count { left, refused: OnceLock::new() });
-    let file = Counted { file, length, last: vec![], limit: *limit, count: Arc::clone(&count) };
+    let file = Counted { file, last: vec![], limit: *limit, count: Arc::clone(&count) };
     let too_many = |why| Error::file(path, why);
     let archive = ZipArchive::new(BufReader::new(file)).map_err(|e| match count.refused.get() {
         Some(why) => too_many(why.clone()),
@@ -150,14 +148,21 @@ mod tests {
         assert_eq!(opened(6000).unwrap().len(), 6000);
         for (number, max, problem) in [
             (5000, 2000, "the number of its entries is more than the limit of 2000"),
-            (1 << 40, 1 << 50, "entries do not fit"),
-            (u64::MAX, 6000, "entries do not fit"),
+            (1 << 40, 1 << 50, "b.zip: "),
+            (u64::MAX, 6000, "the number of its entries is more than the limit of 6000"),
         ] {
             stated(number);
             let limit = Limit { name: "a test", max, unit: Unit::Count };
             let message = open_zip(&path, &limit, |e| Error::file("b.zip", e.to_string())).err().unwrap().to_string();
             assert!(message.contains(problem), "{message}");
         }
+        // What looks like such a record is part of an entry here.
+        let mut zip = zip::ZipWriter::new(File::create(&path).unwrap());
+        let stored = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+        zip.start_file("numbers", stored).unwrap();
+        zip.write_all(&[b"PK\x06\x06".as_slice(), &[0xc0; 60]].concat()).unwrap();
+        zip.finish().unwrap();
+        assert_eq!(opened(6000).unwrap().len(), 1);
         std::fs::write(&path, bytes).unwrap();
         // Above the limit by little, and by so much that the directory is not read to its end.
         for max in [5999, 1000] {
