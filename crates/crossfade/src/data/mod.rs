@@ -15,6 +15,7 @@ pub mod check;
 pub mod cifar10;
 mod cifar_pickle;
 pub mod classes;
+mod content;
 pub mod folder;
 pub mod idx;
 pub mod image;
@@ -31,6 +32,7 @@ pub mod zip;
 
 pub use check::{CheckReport, check};
 pub use classes::Classes;
+pub use content::content_digest;
 pub use image::{IMAGE_ENDINGS, Image, Rect, dimensions, png_text};
 pub use image16::Image16;
 pub use label_map::LabelMap;

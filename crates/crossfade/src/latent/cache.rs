@@ -2,8 +2,8 @@
 //! draws new latents from them, as if the images were encoded again.
 use super::Latent;
 use crate::data::planes::append_planes;
-use crate::data::{Dataset, Image};
-use crate::digest::{self, Hasher};
+use crate::data::{Dataset, Image, content_digest};
+use crate::digest::Hasher;
 use crate::engine::{Device, from_vec, to_host};
 use crate::error::{Error, Result};
 use crate::files::Folder;
@@ -41,7 +41,7 @@ impl LatentCache {
         mirrored: bool,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self> {
-        let images = digest::of_images(set)?;
+        let images = content_digest(set)?;
         let content = format!("{} ({images}) mirrored {mirrored} by {}", set.describe(), fingerprint(latent));
         let (first, group) = (set.get(0)?, ranks::current());
         if !group.decided(path.exists())? {

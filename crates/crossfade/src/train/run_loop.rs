@@ -4,8 +4,8 @@ use super::events::Events;
 use super::log::Log;
 use crate::checkpoint::{self, RunDir};
 use crate::config::TrainConfig;
-use crate::data::{Dataset, Image};
-use crate::digest::{Hasher, of_images, sha256};
+use crate::data::{Dataset, Image, content_digest};
+use crate::digest::{Hasher, sha256};
 use crate::error::Result;
 use crate::files::{Folder, FolderLock, write_atomic};
 use crate::ranks;
@@ -60,7 +60,7 @@ pub(super) fn agree_on_start(
     if group.size() == 1 {
         return Ok(());
     }
-    let images = format!("{} images with the digest {}", dataset.len(), of_images(dataset)?);
+    let images = format!("{} images with the digest {}", dataset.len(), content_digest(dataset)?);
     let mut hasher = Hasher::default();
     for (name, shape, values) in weights() {
         hasher.update(format!("{name} {shape:?}"));
