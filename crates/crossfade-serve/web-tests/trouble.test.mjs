@@ -88,7 +88,7 @@ test("a server that is gone is told of", { skip: ownOnly }, async (t) => {
   await page.locator("#view-create form").waitFor();
   await other.stop();
   await page.getByRole("button", { name: "Generate" }).click();
-  await page.getByText("The server cannot be reached.").waitFor();
+  await page.locator("#view-create").getByText("The server cannot be reached.").waitFor();
 });
 
 test("a token is asked for and kept for the tab", { skip: ownOnly }, async (t) => {
