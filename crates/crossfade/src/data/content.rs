@@ -8,7 +8,7 @@ use rayon::prelude::*;
 const COMPARED: usize = 1024;
 
 /// The digest of a set of images, by which others of the same description are told apart: the number of images, all names and
-/// classes, and pixels and maps of [`COMPARED`] images.
+/// classes, and pixels and maps of `COMPARED` images.
 pub fn content_digest(set: &dyn Dataset) -> Result<String> {
     let content = |index: usize| -> Result<String> {
         let mut hasher = Hasher::default();

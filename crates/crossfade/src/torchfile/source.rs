@@ -52,7 +52,7 @@ pub fn read(path: &Path, which: Weights) -> Result<Source> {
 ///
 /// Nothing is executed, and a file that refers to anything but tensors and plain values is refused.
 ///
-/// [`PytorchReader`] opens files itself, so it only gets those that [`inspect`] has opened within the limits and scanned. Tensors
+/// [`PytorchReader`] opens files itself, so it only gets those that `inspect` has opened within the limits and scanned. Tensors
 /// are read one by one, after their sizes were compared with the limits.
 pub fn read_pt(path: &Path, which: Weights) -> Result<Source> {
     match inspect(path)? {
