@@ -144,12 +144,11 @@ impl TensorFile {
         if found == stored { Ok(()) } else { Err(Error::file(&self.path, message())) }
     }
 
-    /// Names and shapes of all tensors, in the order of the file.
+    /// Names and shapes of all tensors, in the order of the file; those without numbers, whose place is the same, by name.
     pub fn shapes(&self) -> Vec<(String, Vec<usize>)> {
-        let names = self.header.offset_keys().into_iter();
-        names
-            .filter_map(|name| self.header.info(&name).map(|info| info.shape.clone()).map(|shape| (name, shape)))
-            .collect()
+        let mut tensors: Vec<_> = self.header.tensors().into_iter().collect();
+        tensors.sort_by(|(a, x), (b, y)| (x.data_offsets, a).cmp(&(y.data_offsets, b)));
+        tensors.into_iter().map(|(name, info)| (name, info.shape.clone())).collect()
     }
 
     /// The header's entry of a tensor.
@@ -287,6 +286,17 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let error = TensorFile::open(&path).unwrap().read_all().unwrap_err().to_string();
         assert!(error.contains("damaged"), "{error}");
+    }
+
+    #[test]
+    fn tensors_without_numbers_are_listed_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.safetensors");
+        let all: Vec<_> = "abcdefgh".chars().map(|c| (c.to_string(), vec![if c == 'e' { 2 } else { 0 }])).collect();
+        let filled: Vec<_> =
+            all.iter().map(|(name, shape)| (name.clone(), shape.clone(), vec![1.0; shape[0]])).collect();
+        save_tensors(&path, &filled, &notes()).unwrap();
+        assert_eq!(TensorFile::open(&path).unwrap().shapes(), all);
     }
 
     #[test]
