@@ -39,6 +39,20 @@ fn refused(path: &Path) -> String {
 }
 
 #[test]
+fn images_of_an_npz_are_read_where_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.npz");
+    let pixels: Vec<u8> = (0..4 * 2 * 3 * 3).collect();
+    let bytes = [npy("|u1", "4, 2, 3, 3"), pixels.clone()].concat();
+    stored(&path, "arr_0.npy", &bytes, bytes.len() as u32);
+    let Input::Images(set) = open(path.to_str().unwrap()).unwrap() else { panic!("images expected") };
+    assert_eq!(set.len(), 4);
+    for (k, of_image) in pixels.chunks(2 * 3 * 3).enumerate() {
+        assert_eq!(set.get(k).unwrap(), Image::new(3, 2, 3, of_image.to_vec()));
+    }
+}
+
+#[test]
 fn images_of_an_npz_that_are_not_there_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.npz");
