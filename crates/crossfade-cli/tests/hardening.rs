@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use trained::{DIFFUSION, crc, crossfade, fail, grey, poisoned, succeed, trained};
+use trained::{DIFFUSION, crc, crossfade, fail, grey, png, poisoned, succeed, trained};
 
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> =
@@ -24,16 +24,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 /// An indexed image of one pixel whose palette has four bytes.
 fn broken_palette() -> Vec<u8> {
-    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
-    let pixels = [0x78, 1, 1, 2, 0, 0xfd, 0xff, 0, 0, 0, 2, 0, 1];
-    let header = [0, 0, 0, 1, 0, 0, 0, 1, 8, 3, 0, 0, 0];
-    for (kind, bytes) in [(b"IHDR", &header[..]), (b"PLTE", &[9; 4]), (b"IDAT", &pixels), (b"IEND", &[])] {
-        let chunk = [&kind[..], bytes].concat();
-        file.extend((bytes.len() as u32).to_be_bytes());
-        file.extend(&chunk);
-        file.extend(crc(&chunk).to_be_bytes());
-    }
-    file
+    png([8, 3, 0, 0, 0], &[(b"PLTE", &[9; 4])])
 }
 
 #[test]

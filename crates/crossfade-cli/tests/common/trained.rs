@@ -105,3 +105,18 @@ pub fn poisoned(from: &Path, to: &Path) {
     bytes[at..at + 8].copy_from_slice(sum.as_bytes());
     std::fs::write(to, bytes).unwrap();
 }
+
+/// A PNG of one pixel: its header after the sizes, further chunks, and its pixels.
+pub fn png(kind: [u8; 5], chunks: &[(&[u8; 4], &[u8])]) -> Vec<u8> {
+    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+    let header = [&[0, 0, 0, 1, 0, 0, 0, 1][..], &kind].concat();
+    let pixels = [0x78, 1, 1, 2, 0, 0xfd, 0xff, 0, 0, 0, 2, 0, 1];
+    let all = [&[(b"IHDR", &header[..])], chunks, &[(b"IDAT", &pixels), (b"IEND", &[])]].concat();
+    for (kind, bytes) in all {
+        let chunk = [&kind[..], bytes].concat();
+        file.extend((bytes.len() as u32).to_be_bytes());
+        file.extend(&chunk);
+        file.extend(crc(&chunk).to_be_bytes());
+    }
+    file
+}
